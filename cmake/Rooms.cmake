@@ -1,0 +1,16 @@
+# tetra_room(NAME DEPENDS...): one object library per folder of the house. All *.cpp below the folder belong to it, but
+# main.cpp and those named in EXCLUDE.
+function(tetra_room name)
+  cmake_parse_arguments(ROOM "" "" "DEPENDS;EXCLUDE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  foreach(pattern ${ROOM_EXCLUDE})
+    list(FILTER sources EXCLUDE REGEX "${pattern}")
+  endforeach()
+  if(NOT sources)
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp "")
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
+  endif()
+  add_library(tetra_${name} OBJECT ${sources})
+  target_link_libraries(tetra_${name} PUBLIC tetra_flags torch::cpu Threads::Threads ${ROOM_DEPENDS})
+endfunction()

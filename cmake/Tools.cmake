@@ -1,0 +1,30 @@
+# ccache and mold where they are found, sanitizers, and the warnings that our own code must pass.
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_library(tetra_flags INTERFACE)
+target_compile_options(tetra_flags INTERFACE -Wall -Wextra $<$<BOOL:${TETRA_WERROR}>:-Werror>)
+target_include_directories(tetra_flags INTERFACE ${CMAKE_SOURCE_DIR})
+
+if(TETRA_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(TETRA_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(TETRA_SANITIZE)
+  message(FATAL_ERROR "TETRA_SANITIZE is '${TETRA_SANITIZE}'; use address or thread")
+endif()
+
+# Fresh pages are costly: programs link an allocator that keeps them (not under sanitizers, which bring their own).
+add_library(tetra_allocator INTERFACE)
+find_library(TCMALLOC NAMES tcmalloc_minimal)
+if(TCMALLOC AND NOT TETRA_SANITIZE)
+  target_link_libraries(tetra_allocator INTERFACE -Wl,--push-state,--no-as-needed ${TCMALLOC} -Wl,--pop-state)
+endif()

@@ -1,6 +1,7 @@
 #include "mesh/backend/ordered_reduce.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <type_traits>
 
@@ -137,6 +138,7 @@ TETRA_INLINE void reduce_all(void* out, const void* const* inputs, size_t ranks,
     const int64_t size = std::min(kBlock, count - begin);
     load<T, avx2>(sum, static_cast<const T*>(inputs[0]) + begin, size);
     for (size_t r = 1; r < ranks; ++r) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // or gcc swaps the loops, three times slower
       accumulate<T, op, avx2>(sum, static_cast<const T*>(inputs[r]) + begin, size);
     }
     store<T, avx2>(static_cast<T*>(out) + begin, sum, size);

@@ -30,7 +30,7 @@ list(REMOVE_DUPLICATES TORCH_RUNPATH)
 add_library(torch_headers INTERFACE)
 target_include_directories(torch_headers SYSTEM INTERFACE ${TETRA_TORCH_INCLUDE}
                            ${TETRA_TORCH_INCLUDE}/torch/csrc/api/include)
-target_compile_definitions(torch_headers INTERFACE USE_DISTRIBUTED USE_C10D_GLOO FMT_HEADER_ONLY=1)
+target_compile_definitions(torch_headers INTERFACE USE_DISTRIBUTED USE_C10D_GLOO FMT_HEADER_ONLY=1 AT_PER_OPERATOR_HEADERS)
 
 add_library(torch_cpu_target INTERFACE)
 add_library(torch::cpu ALIAS torch_cpu_target)

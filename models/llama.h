@@ -1,0 +1,29 @@
+#pragma once
+// The Llama family (Touvron et al., 2023): Llama, Mistral, Qwen2 (biases on q, k, v) and Qwen3 (norms on q and k).
+
+#include "models/causal_lm.h"
+#include "models/llama_parameters.h"
+#include "parallel/tensor/attention.h"
+
+namespace tetra {
+
+class Llama final : public CausalLM {
+ public:
+  Llama(const ModelConfig& config, Precision precision, const TensorParallel& tp, at::Device device);
+
+  Stream embed(const TokenBatch& batch) override;
+  Stream block(int64_t layer, const Stream& x, const TokenBatch& batch) override;
+  Varying head(const Stream& x) override;
+
+ private:
+  Stream norm(const Stream& x, const Parameter& weight) const;
+  Stream self_attention(const LlamaLayer& w, const Stream& x, const TokenBatch& batch);
+  Stream feed_forward(const LlamaLayer& w, const Stream& x);
+  const RopeTable& rope_table(int64_t positions);
+
+  LlamaParameters weights_;
+  LocalHeads heads_;
+  RopeTable rope_table_;
+};
+
+}  // namespace tetra

@@ -7,10 +7,16 @@ thread_local CallSite current_call;
 
 }  // namespace
 
-const CallSite& CallSite::current() { return current_call; }
+const CallSite& CallSite::current() {
+  return current_call;
+}
 
-CallSiteScope::CallSiteScope(const CallSite& call) : previous_(current_call) { current_call = call; }
+CallSiteScope::CallSiteScope(const CallSite& call) : previous_(current_call) {
+  current_call = call;
+}
 
-CallSiteScope::~CallSiteScope() { current_call = previous_; }
+CallSiteScope::~CallSiteScope() {
+  current_call = previous_;
+}
 
 }  // namespace tetra

@@ -9,7 +9,7 @@ namespace tetra {
 struct CallSite {
   std::string_view operation;  // "all_reduce"
   std::string_view site;       // "row_parallel.forward"
-  std::string_view group;      // "tp"; groups with the same ranks share a backend, so the backend's own name will not do
+  std::string_view group;  // "tp"; groups with the same ranks share a backend, so the backend's own name will not do
 
   /// The innermost call on this thread; empty texts outside of any.
   static const CallSite& current();

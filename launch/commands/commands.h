@@ -1,0 +1,33 @@
+#pragma once
+// The commands, each with what it is told on the command line. They return an exit code (command_line.h).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/generate.h"
+
+namespace tetra {
+
+struct ConfigArguments {
+  std::string file;
+  std::vector<std::string> sets;
+};
+
+struct TrainArguments {
+  ConfigArguments config;
+  std::optional<int64_t> ranks;  // -n
+};
+
+struct GenerateArguments {
+  std::string model_folder;
+  GenerateOptions options;
+};
+
+int run_train(const TrainArguments& arguments);
+int run_config(const ConfigArguments& arguments);
+int run_env();
+int run_generate(const GenerateArguments& arguments);
+
+}  // namespace tetra

@@ -1,0 +1,90 @@
+#include "train/run.h"
+
+#include <chrono>
+#include <memory>
+
+#include "kernels/error.h"
+#include "launch/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/config_reader.h"
+#include "launch/report_error.h"
+#include "launch/settle_ranks.h"
+#include "launch/supported.h"
+#include "mesh/fabric.h"
+#include "mesh/rendezvous.h"
+#include "mesh/world.h"
+#include "models/model_config.h"
+
+namespace tetra {
+namespace {
+
+struct Plan {
+  Config config;
+  int world_size = 1;
+};
+
+/// Everything that can fail before a rank or a group is made.
+Plan make_plan(const TrainArguments& arguments, const Place& place) {
+  LoadedConfig loaded = load_config({arguments.config.file, environment_variables(), arguments.config.sets});
+  check_supported(loaded);
+  const int64_t world_size = settle_ranks(loaded, arguments.ranks, place);
+  const ModelSource& source = loaded.config.model;
+  const ModelConfig model = source.from.empty() ? parse_model_config(source.config_json, loaded.place("model.config"))
+                                                : read_model_config(source.from);
+  check_model_layout(model, loaded.config.parallelism.degrees);
+  if (loaded.config.device == "auto") {
+    loaded.config.device = "cpu";
+  }
+  return {loaded.config, static_cast<int>(world_size)};
+}
+
+WorldOptions world_options(const Config& config) {
+  WorldOptions options;
+  options.degrees = config.parallelism.degrees;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.parallelism.timeout_seconds * 1000) + 1);
+  options.debug = config.parallelism.debug_collectives;
+  return options;
+}
+
+int run_threads(const Plan& plan) {
+  try {
+    run_local_ranks(plan.world_size, world_options(plan.config),
+                    [&](World& world) { run_training(plan.config, world); });
+  } catch (const std::exception& error) {
+    report_error(error.what());
+    return kExitFailed;
+  }
+  return kExitDone;
+}
+
+int run_one_rank(const Plan& plan, const Place& place) {
+  std::unique_ptr<World> world;
+  try {
+    world = std::make_unique<World>(world_options(plan.config), make_fabric(place, plan.config.device));
+    run_training(plan.config, *world);
+  } catch (const std::exception& error) {
+    report_rank_error(error.what(), place.rank, place.world_size);
+    if (world) {
+      world->abort(error.what());
+    }
+    return kExitFailed;
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int run_train(const TrainArguments& arguments) {
+  Place place;
+  Plan plan;
+  try {
+    place = read_place();
+    plan = make_plan(arguments, place);
+  } catch (const std::exception& error) {
+    report_rank_error(error.what(), place.rank, place.world_size);
+    return kExitUsage;
+  }
+  return place.source == "none" ? run_threads(plan) : run_one_rank(plan, place);
+}
+
+}  // namespace tetra

@@ -64,9 +64,7 @@ check_build() {
 
 check_python() {
   need_tool "$python" python3
-  if have "$python" && ! "$python" -c 'import pip' 2>/dev/null; then
-    needed+=(python3-pip)
-  fi
+  "$python" -c 'import pip' 2>/dev/null || needed+=(python3-pip)
 }
 
 as_root() {
@@ -79,7 +77,8 @@ as_root() {
 
 install_debian_packages() {
   ((${#needed[@]} + ${#useful[@]})) || return 0
-  local command="apt-get install ${needed[*]} ${useful[*]}"
+  local packages=("${needed[@]}" "${useful[@]}")
+  local command="apt-get install ${packages[*]}"
   local reason=""
   if [[ -n ${TETRA_SKIP_APT:-} && ${TETRA_SKIP_APT} != 0 ]]; then
     reason="TETRA_SKIP_APT is set"
@@ -93,13 +92,15 @@ install_debian_packages() {
     say "would be faster with ${useful[*]} ($reason)"
     return 0
   fi
-  say "installing Debian packages: ${needed[*]} ${useful[*]}"
+  say "installing Debian packages: ${packages[*]}"
   mkdir -p "$deps"
   local log=$deps/apt.log
   as_root apt-get update >"$log" 2>&1 || say "apt-get update failed (see $log); trying with the lists that are there"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-    "${needed[@]}" "${useful[@]}" >>"$log" 2>&1 ||
-    { tail -n 15 "$log" >&2; die "apt-get could not install them; the whole log is $log"; }
+    "${packages[@]}" >>"$log" 2>&1 && return 0
+  tail -n 15 "$log" >&2
+  ((${#needed[@]} == 0)) || die "apt-get could not install them; the whole log is $log"
+  say "going on without ${useful[*]}"
 }
 
 # ------------------------------------------------------------------------------------------------------ Python packages

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# clang-tidy over Tetra's own sources with the flags of build/compile_commands.json: tools/tidy.sh [FILE.cpp ...]
+# Exit code 1 where it finds something. Needs a configured build folder.
+#
+#   TETRA_TIDY_SECONDS=N   start no file after N seconds (CI's budget); what was left out is named, and is no failure
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+jobs=${JOBS:-$(nproc)}
+limit=${TETRA_TIDY_SECONDS:-0}
+database=$(mktemp -d)
+trap 'rm -rf "$database"' EXIT
+
+# The CUDA files' and third-party flags are not clang's: only the rooms' .cpp files, each once.
+mapfile -t files < <(python3 - "$database" "$@" <<'PYTHON'
+import json, os, sys
+out, wanted = sys.argv[1], {os.path.realpath(f) for f in sys.argv[2:]}
+rooms = tuple(os.path.join(os.getcwd(), room) + "/" for room in ("kernels", "mesh", "parallel", "models", "train", "launch"))
+entries = {}
+for entry in json.load(open("build/compile_commands.json")):
+    name = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
+    if name.endswith(".cpp") and (name in wanted if wanted else name.startswith(rooms)):
+        entries.setdefault(name, dict(entry, file=name))
+json.dump(list(entries.values()), open(os.path.join(out, "compile_commands.json"), "w"))
+# Sources that changed last come first, so that a budget is spent where the news is.
+print("\n".join(sorted(entries, key=os.path.getmtime, reverse=True)))
+PYTHON
+)
+[[ ${#files[@]} -gt 0 && -n ${files[0]} ]] || { echo "tidy: no such file in build/compile_commands.json: $*" >&2; exit 1; }
+
+check_one() {
+  if ((limit > 0 && $(date +%s) >= begin + limit)); then
+    echo "$1" >>"$database/skipped"
+    return 0
+  fi
+  clang-tidy --quiet -p "$database" "$1" >"$database/log.$BASHPID" 2>/dev/null || { cat "$database/log.$BASHPID"; return 1; }
+}
+export -f check_one
+export database limit
+begin=$(date +%s)
+export begin
+
+status=0
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$jobs" bash -c 'check_one "$1"' _ || status=1
+skipped=0
+[[ ! -f $database/skipped ]] || { skipped=$(wc -l <"$database/skipped"); echo "tidy: no time for:"; cat "$database/skipped"; }
+echo "tidy: $((${#files[@]} - skipped)) of ${#files[@]} files in $(($(date +%s) - begin)) s, $( ((status)) && echo 'with findings' || echo 'clean')"
+exit $status

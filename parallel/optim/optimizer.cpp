@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "kernels/error.h"
@@ -61,9 +62,24 @@ void Optimizer::step(double lr, double grad_scale) {
   ++steps_;
   size_t index = 0;
   for (Parameter& parameter : parameters_.all()) {
-    const bool decays = parameter.cut.global_shape().size() >= 2;
-    update(index++, parameter, lr, grad_scale, decays ? options_.weight_decay : 0.0);
+    update(index++, parameter, lr, grad_scale, decay_of(parameter));
   }
+}
+
+void Optimizer::decay_only(double lr) {
+  for (Parameter& parameter : parameters_.all()) {
+    if (const double decay = decay_of(parameter); decay != 0) {
+      const at::NoGradGuard no_grad;
+      parameter.master.mul_(1.0 - lr * decay);
+      if (parameters_.precision().has_masters()) {
+        parameter.value.copy_(parameter.master);
+      }
+    }
+  }
+}
+
+double Optimizer::decay_of(const Parameter& parameter) const {
+  return parameter.cut.global_shape().size() >= 2 ? options_.weight_decay : 0.0;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterSet& parameters, const OptimizerOptions& options) {

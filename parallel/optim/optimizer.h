@@ -30,10 +30,14 @@ class Optimizer {
   /// Updates masters, and the model's values with them, from main_grad * grad_scale.
   void step(double lr, double grad_scale);
 
+  /// What a batch without a counted token leaves to do: weight decay alone. Moments and step count stay.
+  void decay_only(double lr);
+
   int64_t steps_done() const { return steps_; }
 
  protected:
   Optimizer(ParameterSet& parameters, OptimizerOptions options);
+  double decay_of(const Parameter& parameter) const;
   virtual void update(size_t index, Parameter& parameter, double lr, double grad_scale, double weight_decay) = 0;
 
   ParameterSet& parameters_;

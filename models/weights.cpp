@@ -1,0 +1,177 @@
+#include "models/weights.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+
+#include "kernels/error.h"
+#include "mesh/collectives.h"
+#include "mesh/world.h"
+
+namespace tetra {
+namespace {
+
+namespace fs = std::filesystem;
+
+// GPT-2's first files lack the prefix that the model class adds.
+std::string stored_name(const WeightReader& reader, const std::string& name) {
+  const std::string prefix = "transformer.";
+  if (!reader.contains(name) && name.starts_with(prefix)) {
+    return name.substr(prefix.size());
+  }
+  return name;
+}
+
+// Buffers that old files carry, and the second name of a tied weight.
+bool is_known_extra(const std::string& name, const ModelConfig& config) {
+  const auto ends_with = [&](const char* end) { return name.ends_with(end); };
+  return ends_with(".rotary_emb.inv_freq") || ends_with(".attn.masked_bias") ||
+         (config.model_type == "gpt2" && ends_with(".attn.bias")) ||
+         (config.tie_word_embeddings && name == "lm_head.weight");
+}
+
+const char* dtype_name(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    default:
+      return "float32";
+  }
+}
+
+// All of the parameter on the main process, nothing elsewhere. Collective over the main process's tp group.
+std::optional<at::Tensor> gather_parameter(const Parameter& parameter, const World& world) {
+  const Group& tp = world.group(Axis::tp);
+  const auto value = parameter.value.detach().cpu();
+  if (tp.size() == 1 || parameter.cut.is_replicated()) {
+    return world.is_main_process() ? std::optional(value.contiguous()) : std::nullopt;
+  }
+  int64_t widest = 0;
+  for (int rank = 0; rank < tp.size(); ++rank) {
+    widest = std::max(widest, parameter.cut.slice(rank).local_numel());
+  }
+  auto mine = at::zeros({widest}, parameter.value.options().requires_grad(false));
+  mine.narrow(0, 0, value.numel()).copy_(value.reshape({-1}));
+  auto all = at::empty({tp.size(), widest}, mine.options());
+  all_gather(all, mine, tp, "export");
+  if (!world.is_main_process()) {
+    return std::nullopt;
+  }
+  auto whole = at::empty(parameter.cut.global_shape(), value.options());
+  for (int rank = 0; rank < tp.size(); ++rank) {
+    const Slice slice = parameter.cut.slice(rank);
+    const auto part = all[rank].narrow(0, 0, slice.local_numel()).view(slice.local_shape()).cpu();
+    int64_t offset = 0;
+    for (const Range& range : slice.ranges) {
+      whole.narrow(slice.dim, range.begin, range.size()).copy_(part.narrow(slice.dim, offset, range.size()));
+      offset += range.size();
+    }
+  }
+  return whole;
+}
+
+// A folder holds the files of one model: what an earlier export left would be read in their place.
+void remove_stale_weights(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))) {
+      fs::remove(entry.path());
+    }
+  }
+}
+
+using Declared = std::vector<std::pair<std::string, std::pair<at::ScalarType, std::vector<int64_t>>>>;
+
+Declared declare(const CausalLM& model) {
+  Declared tensors;
+  for (const Parameter& parameter : model.parameters().all()) {
+    tensors.push_back({parameter.name, {parameter.value.scalar_type(), parameter.cut.global_shape()}});
+  }
+  return tensors;
+}
+
+const Parameter& find(const CausalLM& model, const std::string& name) {
+  const auto& all = model.parameters().all();
+  return *std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
+}
+
+void write_file(const CausalLM& model, const World& world, const fs::path& path,
+                const std::vector<std::string>& names) {
+  std::optional<SafetensorsWriter> writer;
+  if (world.is_main_process()) {
+    std::map<std::string, std::pair<at::ScalarType, std::vector<int64_t>>> tensors;
+    for (const std::string& name : names) {
+      const Parameter& parameter = find(model, name);
+      tensors[name] = {parameter.value.scalar_type(), parameter.cut.global_shape()};
+    }
+    writer.emplace(path, std::move(tensors));
+  }
+  for (const std::string& name : names) {
+    if (const auto whole = gather_parameter(find(model, name), world)) {
+      writer->write(name, *whole);
+    }
+  }
+  if (writer) {
+    writer->finish();
+  }
+}
+
+// The ranks that hold the first copy of the model.
+bool takes_part(const World& world) {
+  return std::all_of(kAxes.begin(), kAxes.end(),
+                     [&](Axis axis) { return axis == Axis::tp || world.coordinate(axis) == 0; });
+}
+
+}  // namespace
+
+void load_weights(CausalLM& model, const WeightReader& reader) {
+  std::set<std::string> used;
+  const at::ScalarType type = model.parameters().precision().master;
+  model.parameters().fill([&](const Parameter& parameter) {
+    const std::string name = stored_name(reader, parameter.name);
+    used.insert(name);
+    return reader.read(name, parameter.slice, type);
+  });
+  for (const auto& [name, info] : reader.tensors()) {
+    require(used.contains(name) || is_known_extra(name, model.config()),
+            "{}: tensor {} of shape {} has no place in the {} that config.json describes", info.file, name, info.shape,
+            model.config().model_type);
+  }
+}
+
+void draw_weights(CausalLM& model, uint64_t seed) {
+  const at::ScalarType type = model.parameters().precision().master;
+  model.parameters().fill([&](const Parameter& parameter) { return draw_initial(parameter, seed, type); });
+}
+
+void export_model(const CausalLM& model, const World& world, const std::string& folder, int64_t max_shard_bytes) {
+  if (takes_part(world)) {
+    if (world.is_main_process()) {
+      fs::create_directories(folder);
+      remove_stale_weights(folder);
+    }
+    const ShardPlan plan = plan_shards(declare(model), max_shard_bytes);
+    for (const auto& [file, names] : plan.files) {
+      write_file(model, world, fs::path(folder) / file, names);
+    }
+    if (world.is_main_process()) {
+      if (!plan.index_json.empty()) {
+        write_file_atomically(fs::path(folder) / "model.safetensors.index.json", plan.index_json);
+      }
+      const std::string config = write_model_config(model.config(), dtype_name(model.parameters().precision().compute));
+      write_file_atomically(fs::path(folder) / "config.json", config);
+    }
+  }
+  world.barrier("export");
+}
+
+}  // namespace tetra

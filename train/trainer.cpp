@@ -1,0 +1,119 @@
+#include "train/trainer.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/error.h"
+#include "mesh/collectives.h"
+#include "models/weights.h"
+#include "parallel/optim/grad_norm.h"
+
+namespace tetra {
+namespace {
+
+template <typename Number>
+Number sum_over(Number value, const Group& group, at::Device device, const char* site) {
+  const auto type = std::is_same_v<Number, double> ? at::kDouble : at::kLong;
+  auto sum = at::scalar_tensor(value, at::TensorOptions().dtype(type).device(device));
+  all_reduce(sum, group, site);
+  return sum.item<Number>();
+}
+
+OptimizerOptions optimizer_options(const OptimizerConfig& c) {
+  require(c.betas.size() == 2, "train.optimizer.betas has {} values; it needs two", c.betas.size());
+  return {c.type, c.betas[0], c.betas[1], c.eps, c.weight_decay, c.momentum, c.nesterov};
+}
+
+}  // namespace
+
+struct Trainer::Window {
+  at::Tensor ids;      // [rows, S]
+  at::Tensor labels;   // [rows, S], shifted
+  int64_t counted = 0; // over the whole global batch
+};
+
+ModelConfig resolve_model_config(const ModelSource& source) {
+  return source.from.empty() ? parse_model_config(source.config_json, "model.config") : read_model_config(source.from);
+}
+
+Trainer::Trainer(const Config& config, World& world)
+    : config_(config), world_(world), tp_{world.group(Axis::tp), config.parallelism.sequence_parallel} {
+  const ModelConfig model = resolve_model_config(config.model);
+  check_model_layout(model, world.mesh().degrees());
+  check_sequence_length(model, config.data.seq_len);
+  const Group& dp = world.group(Flat::dp);
+  plan_ = plan_batch(config.train.global_batch_size, config.train.micro_batch_size, dp.size(), dp.rank());
+  samples_ = open_samples(config, model.vocab_size);
+
+  model_ = make_causal_lm(model, parse_precision(config.train.precision), tp_);
+  if (config.model.from.empty()) {
+    draw_weights(*model_, config.seed);
+  } else {
+    load_weights(*model_, WeightReader::open(config.model.from));
+  }
+  const GradientOptions buckets{static_cast<int64_t>(config.parallelism.bucket_mb * 1024 * 1024)};
+  gradients_ = std::make_unique<GradientReducer>(model_->parameters(), world.group(Flat::grad), tp_.group, buckets);
+  optimizer_ = make_optimizer(model_->parameters(), optimizer_options(config.train.optimizer));
+  const auto& s = config.train.scheduler;
+  schedule_ = {s.type, config.train.optimizer.lr, s.min_lr, s.warmup_steps, config.train.steps};
+}
+
+StepResult Trainer::step() {
+  const Window window = read_window();
+  StepResult result{.step = steps_done_ + 1, .tokens = window.counted};
+  result.lr = learning_rate(schedule_, result.step);
+  result.loss = backward(window);
+  update(result);
+  ++steps_done_;
+  return result;
+}
+
+Trainer::Window Trainer::read_window() const {
+  const Rows rows = samples_->read(steps_done_, plan_.rows);
+  Window window{rows.ids, shift_labels(rows.labels)};
+  const int64_t mine = window.labels.ne(kIgnoreIndex).sum().item<int64_t>();
+  window.counted = sum_over(mine, world_.group(Flat::grad), model_->parameters().device(), "token_count");
+  return window;
+}
+
+// Back-propagates the SUM of token losses over the one count of the whole window, so that neither micro-batches nor ranks
+// change what a token weighs.
+double Trainer::backward(const Window& window) {
+  const double scale = window.counted == 0 ? 0.0 : 1.0 / static_cast<double>(window.counted);
+  double loss = 0;
+  for (int64_t m = 0; m < plan_.micro_batches; ++m) {
+    const Range rows = plan_.micro_batch(m);
+    const bool empty = rows.size() == 0;
+    const int64_t begin = rows.begin - plan_.rows.begin;
+    auto ids = empty ? at::zeros({1, window.ids.size(1)}, window.ids.options()) : window.ids.narrow(0, begin, rows.size());
+    auto labels = empty ? at::full_like(ids, kIgnoreIndex) : window.labels.narrow(0, begin, rows.size());
+    gradients_->begin_micro_batch(m == 0, m + 1 == plan_.micro_batches);
+    const auto part = causal_loss(*model_, make_token_batch(ids, labels), scale);
+    part.backward();
+    loss += part.item<double>();
+  }
+  gradients_->finish();
+  return sum_over(loss, world_.group(Flat::grad), model_->parameters().device(), "loss_sum");
+}
+
+void Trainer::update(StepResult& result) {
+  require(std::isfinite(result.loss),
+          "step {}: the loss is {}; the weights are those after step {}. Try a lower train.optimizer.lr or longer warm-up",
+          result.step, result.loss, steps_done_);
+  result.grad_norm = global_grad_norm(model_->parameters(), tp_.group);
+  require(std::isfinite(result.grad_norm), "step {}: the gradient norm is {}; the weights are those after step {}",
+          result.step, result.grad_norm, steps_done_);
+  if (result.tokens == 0) {
+    optimizer_->decay_only(result.lr);
+    return;
+  }
+  const auto& clip = config_.train.clip_grad_norm;
+  optimizer_->step(result.lr, clip ? clip_factor(result.grad_norm, *clip) : 1.0);
+}
+
+}  // namespace tetra

@@ -19,16 +19,18 @@ struct Place {
   int local_size = 1;
   std::string master_address;  // torchrun: MASTER_ADDR
   int master_port = 0;         // torchrun: MASTER_PORT
+  bool agent_store = false;    // torchrun's own agent serves the store at that address, so that rank 0 must not
 };
 
 /// Reads the place through `getenv_like` (tests hand in a map). Throws Error on half-set or contradictory variables,
-/// naming them. Order: Open MPI (OMPI_COMM_WORLD_*), PMI, Slurm (SLURM_PROCID, ...; only inside an srun step of more
-/// than one task), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
+/// naming them; empty counts as not set. Order: Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_*), Slurm (SLURM_PROCID, ...;
+/// only inside an srun step of more than one task, not in the batch script around it), torchrun (RANK, WORLD_SIZE,
+/// LOCAL_RANK, MASTER_ADDR, MASTER_PORT; without LOCAL_WORLD_SIZE all ranks are taken to be on one machine).
 Place read_place(const std::function<std::optional<std::string>(const std::string&)>& getenv_like);
 Place read_place();
 
-/// The fabric for that place: null for one process; MPI for CPU processes under mpirun or srun; NCCL where `device` is
-/// "cuda". Throws Error saying what is missing and what would work.
+/// The fabric for that place: null for one process; for `device` "cpu" MPI under mpirun or srun and Gloo under
+/// torchrun-style variables; NCCL for "cuda". Collective. Throws Error saying what is missing and what would work.
 std::shared_ptr<Fabric> make_fabric(const Place& place, const std::string& device);
 
 }  // namespace tetra

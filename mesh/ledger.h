@@ -28,6 +28,9 @@ class Ledger {
   Tally total(const std::string& group = "", const std::string& operation = "") const;
   void clear() { tallies_.clear(); }
 
+  /// Debug mode: the number of the next collective over `group`.
+  int64_t next_call(const std::string& group) { return calls_[group]++; }
+
   /// Debug mode: every collective first exchanges (operation, shape, dtype, sequence number, site) and throws the same
   /// Error, listing every rank, on all ranks when they differ.
   bool debug = false;
@@ -38,6 +41,7 @@ class Ledger {
 
  private:
   std::map<Key, Tally> tallies_;
+  std::map<std::string, int64_t> calls_;
 };
 
 }  // namespace tetra

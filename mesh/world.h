@@ -51,8 +51,8 @@ class World {
   void barrier(const std::string& site = "world.barrier") const;
   /// Writes one line to standard output, on the main process alone.
   void print(const std::string& line) const;
-  /// Ends the other ranks' waits with an Error that carries `message` ("rank 2: ..."). Called by launchers when this
-  /// rank throws.
+  /// Ends the other ranks' waits with an Error "rank R: message", R being this rank. Called by launchers when this rank
+  /// throws. The first message of any rank stays.
   void abort(const std::string& message) noexcept;
 
   Ledger& ledger() const { return *ledger_; }

@@ -1,19 +1,40 @@
 #include "launch/command_line.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <limits>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "kernels/error.h"
 #include "launch/commands/commands.h"
 #include "launch/config_reader.h"
 #include "launch/report_error.h"
+#include "launch/scalar.h"
 
 namespace tetra {
 namespace {
 
+constexpr int64_t kMaxTokens = int64_t{1} << 31;
+
 /// What was chosen on the command line: its exit code when run.
 using Action = std::function<int()>;
+
+/// CLI11 would read 010 as 8 and wrap -1 around.
+CLI::Validator whole(int64_t min, int64_t max) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        const auto value = whole_number(text);
+        const bool plain = value && std::to_string(*value) == text;
+        return plain && *value >= min && *value <= max
+                   ? std::string()
+                   : fmt::format("'{}' is not an integer from {} to {}", text, min, max);
+      },
+      "");
+}
 
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
   command.add_option("CONFIG", arguments.file, "YAML file; docs/configuration.md lists the keys")->required();
@@ -32,7 +53,7 @@ void add_train(CLI::App& app, TrainArguments& arguments, Action& action) {
   add_config_arguments(*command, arguments.config);
   command->add_option("-n", arguments.ranks, "thread ranks; default: the product of the parallelism degrees")
       ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+      ->check(whole(1, 1024));
   command->callback([&] { action = [&] { return run_train(arguments); }; });
 }
 
@@ -49,24 +70,40 @@ void add_generate(CLI::App& app, GenerateArguments& arguments, Action& action) {
   command->add_option("--prompt", options.prompt, "text to continue")->required()->type_name("TEXT");
   command->add_option("--max-new-tokens", options.max_new_tokens, "tokens to add")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
+      ->check(whole(0, kMaxTokens));
   command->add_option("--temperature", options.temperature, "0 takes the likeliest token")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--top-k", options.top_k, "draw from so many likeliest tokens; 0: from all")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
-  command->add_option("--seed", options.seed, "of the draws")->capture_default_str();
+      ->check(whole(0, kMaxTokens));
+  command->add_option("--seed", options.seed, "of the draws")
+      ->capture_default_str()
+      ->check(whole(0, std::numeric_limits<int64_t>::max()));
   command->callback([&] { action = [&] { return run_generate(arguments); }; });
 }
 
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
 /// CLI11's messages, on one line with what to do.
-int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+int usage_error(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+  const std::vector<std::string> names = command_names(app);
+  if (!first.empty() && first[0] != '-' && std::find(names.begin(), names.end(), first) == names.end()) {
+    report_error(
+        fmt::format("{} is not a command; use {} (tetra --help shows the usage)", first, fmt::join(names, ", ")));
+    return kExitUsage;
+  }
   std::string name = "tetra";
   for (const CLI::App* command : app.get_subcommands()) {
     name += " " + command->get_name();
   }
-  report_error(std::string(error.what()) + " (" + name + " --help shows the usage)");
+  report_error(fmt::format("{} ({} --help shows the usage)", error.what(), name));
   return kExitUsage;
 }
 
@@ -89,7 +126,7 @@ int run_command_line(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error) : usage_error(app, error);
+    return error.get_exit_code() == 0 ? app.exit(error) : usage_error(app, error, argc > 1 ? argv[1] : "");
   }
   if (help_keys) {
     std::fputs(describe_keys().c_str(), stdout);

@@ -262,7 +262,8 @@ Value parse_yaml(const std::string& original, const Source& source) {
     const size_t position = error.mark.is_null() ? 0 : static_cast<size_t>(error.mark.pos);
     fail("{}: not YAML: {}", source.at(mark_of(text, position)), syntax_message(error, text));
   }
-  require(builder.root.has_value(), "{}: nothing is written here", source.name);
+  const bool empty = !builder.root || (builder.root->kind == Value::Kind::null && builder.root->text.empty());
+  require(!empty, "{}: {}", source.name, source.has_lines ? "the file is empty" : "no value is given");
   return std::move(*builder.root);
 }
 

@@ -29,9 +29,11 @@ Plan make_plan(const TrainArguments& arguments, const Place& place) {
   check_supported(loaded);
   const int64_t world_size = settle_ranks(loaded, arguments.ranks, place);
   const ModelSource& source = loaded.config.model;
-  const ModelConfig model = source.from.empty() ? parse_model_config(source.config_json, loaded.place("model.config"))
-                                                : read_model_config(source.from);
+  const ModelConfig model =
+      source.from.empty() ? parse_model_config(source.config_json, loaded.place("model.config") + ": model.config")
+                          : read_model_config(source.from);
   check_model_layout(model, loaded.config.parallelism.degrees);
+  check_sequence_length(model, loaded.config.data.seq_len);
   if (loaded.config.device == "auto") {
     loaded.config.device = "cpu";
   }

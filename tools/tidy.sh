@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# clang-tidy over Tetra's own sources with the flags of build/compile_commands.json: tools/tidy.sh [FILE.cpp ...]
-# Exit code 1 where it finds something. Needs a configured build folder.
+# clang-tidy over Tetra's own sources with the flags of a configured build folder: tools/tidy.sh [FILE.cpp ...]
+# Exit code 1 where it finds something.
 #
+#   TETRA_BUILD=build      the build folder, for its compile_commands.json
 #   TETRA_TIDY_SECONDS=N   start no file after N seconds (CI's budget); what was left out is named, and is no failure
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 jobs=${JOBS:-$(nproc)}
 limit=${TETRA_TIDY_SECONDS:-0}
+build=${TETRA_BUILD:-build}
 database=$(mktemp -d)
 trap 'rm -rf "$database"' EXIT
 
 # The CUDA files' and third-party flags are not clang's: only the rooms' .cpp files, each once.
-mapfile -t files < <(python3 - "$database" "$@" <<'PYTHON'
+mapfile -t files < <(python3 - "$build" "$database" "$@" <<'PYTHON'
 import json, os, sys
-out, wanted = sys.argv[1], {os.path.realpath(f) for f in sys.argv[2:]}
+build, out, wanted = sys.argv[1], sys.argv[2], {os.path.realpath(f) for f in sys.argv[3:]}
 rooms = tuple(os.path.join(os.getcwd(), room) + "/" for room in ("kernels", "mesh", "parallel", "models", "train", "launch"))
 entries = {}
-for entry in json.load(open("build/compile_commands.json")):
+for entry in json.load(open(os.path.join(build, "compile_commands.json"))):
     name = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
     if name.endswith(".cpp") and (name in wanted if wanted else name.startswith(rooms)):
         entries.setdefault(name, dict(entry, file=name))
@@ -26,7 +28,7 @@ json.dump(list(entries.values()), open(os.path.join(out, "compile_commands.json"
 print("\n".join(sorted(entries, key=os.path.getmtime, reverse=True)))
 PYTHON
 )
-[[ ${#files[@]} -gt 0 && -n ${files[0]} ]] || { echo "tidy: no such file in build/compile_commands.json: $*" >&2; exit 1; }
+[[ ${#files[@]} -gt 0 && -n ${files[0]} ]] || { echo "tidy: no such file in $build/compile_commands.json: $*" >&2; exit 1; }
 
 check_one() {
   if ((limit > 0 && $(date +%s) >= begin + limit)); then

@@ -10,6 +10,9 @@ TORCH = $(if $(TETRA_TORCH),$(TETRA_TORCH),.deps/python/torch)
 CMAKE_FLAGS = $(if $(TETRA_TORCH),-U TETRA_TORCH_INCLUDE -DTETRA_TORCH='$(TETRA_TORCH)') $(CMAKE_ARGS)
 CONFIGURE = cmake $(CMAKE_FLAGS) --log-level=WARNING --preset
 OURS = git ls-files -z --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh'
+# The demo reads libtorch's headers; examples/demo.yaml names those of .deps, a libtorch that is given has its own.
+GIVEN_TEXT = --set 'data.text=["$(TORCH)/include/c10/*/*.h", "$(TORCH)/include/ATen/*/*.h", "$(TORCH)/include/torch/csrc/*/*/*.h"]'
+DEMO_TEXT = $(if $(TETRA_TORCH),$(GIVEN_TEXT))
 # Programs that finish fast enough under a sanitizer.
 SANITIZED = mesh kernels launch
 
@@ -28,7 +31,7 @@ build: deps
 .PHONY: demo
 demo: build
 	@rm -rf out/demo
-	build/tetra train -n 4 examples/demo.yaml $(if $(TETRA_TORCH),--set 'data.text=["$(TORCH)/include/c10/*/*.h", "$(TORCH)/include/ATen/*/*.h", "$(TORCH)/include/torch/csrc/*/*/*.h"]')
+	build/tetra train -n 4 examples/demo.yaml $(DEMO_TEXT)
 	@echo
 	build/tetra generate out/demo --prompt '#include <ATen/'
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Compares the weights of two folders, bit for bit: names, types, shapes, bytes.
 
-  compare_tensors.py FOLDER_A FOLDER_B
+  compare_tensors.py FOLDER_A FOLDER_B [FOLDER_A FOLDER_B ...]
 
 Also checks what transformers asks of each file: metadata {"format": "pt"}.
 """
 import sys
 
-from hf import safe_open, tensors_of, torch, weight_files
+from hf import Failure, safe_open, tensors_of, torch, weight_files
 
 
 def bits(tensor):
@@ -24,19 +24,32 @@ def differences(a, b):
             yield f"{name}: values differ"
 
 
-def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    for folder in sys.argv[1:]:
+def compare(first, second):
+    """The number of tensors. Raises Failure."""
+    for folder in (first, second):
         for path in weight_files(folder):
             with safe_open(path, framework="pt") as file:
                 if (file.metadata() or {}).get("format") != "pt":
-                    sys.exit(f"{path}: metadata {file.metadata()}, not format pt")
-    a, b = tensors_of(sys.argv[1]), tensors_of(sys.argv[2])
+                    raise Failure(f"{path}: metadata {file.metadata()}, not format pt")
+    a, b = tensors_of(first), tensors_of(second)
     found = list(differences(a, b))
     if found:
-        sys.exit(f"{sys.argv[1]} and {sys.argv[2]}:\n" + "\n".join(found))
-    print(f"OK {len(a)} tensors are equal bit for bit")
+        raise Failure("\n  ".join(found))
+    return len(a)
+
+
+def main():
+    folders = sys.argv[1:]
+    if not folders or len(folders) % 2:
+        sys.exit(__doc__)
+    failed = 0
+    for first, second in zip(folders[::2], folders[1::2]):
+        try:
+            print(f"OK {compare(first, second)} tensors of {first} and {second} are equal bit for bit")
+        except Failure as failure:
+            print(f"FAILED {first} and {second}:\n  {failure}")
+            failed += 1
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,12 @@ except ImportError as error:
 
 torch.set_num_threads(1)
 transformers.utils.logging.disable_progress_bar()
+
+
+class Failure(Exception):
+    """What was compared and does not agree."""
+
+
 FLOAT64 = torch.float64
 _float32, _to_float = torch.float32, torch.Tensor.float
 
@@ -49,12 +55,12 @@ def build(config):
 
 def load(folder):
     """The model that transformers makes of a folder, in the stored type. Tensors that are missing, unexpected or of
-    another shape end the script: transformers itself would only warn, and fill in random numbers."""
+    another shape are a Failure: transformers itself would only warn, and fill in random numbers."""
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype="auto", attn_implementation="eager", output_loading_info=True)
     for kind, names in info.items():
         if names:
-            sys.exit(f"{folder}: {kind}: {names}")
+            raise Failure(f"{kind}: {names}")
     return model.eval()
 
 
@@ -83,6 +89,7 @@ def tensors_of(folder):
     for path in weight_files(folder):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():
-                assert name not in tensors, f"{name} is in two files"
+                if name in tensors:
+                    raise Failure(f"{name} is in two files of {folder}")
                 tensors[name] = file.get_tensor(name)
     return tensors

@@ -212,6 +212,8 @@ c10::intrusive_ptr<c10d::Work> WireBackend::_reduce_scatter_base(at::Tensor& out
   const int64_t part = size_of(out);
   const at::Tensor received = scratch((n - 1) * part);
   work->keep(received);
+  work->keep(in);
+  work->keep(out);
   work->then([=](WireWork& w) {
     for (int p = 0, slot = 0; p < n; ++p) {
       if (p != rank) {

@@ -62,6 +62,8 @@ class WireWork : public c10d::Work {
   bool isSuccess() const override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
+  /// The peers still need this rank's part: it is left to be done, and only the waiting ends.
+  void abort() override {}
 
  private:
   friend class Progress;

@@ -18,18 +18,20 @@
 #include "mesh/backend/ordered_reduce.h"
 #include "mesh/fabric.h"
 #include "mesh/rendezvous.h"
+#include "shared_fabric.h"
 
 namespace tetra {
-namespace {
-
-using namespace std::chrono_literals;
-using Tensors = std::vector<at::Tensor>;
-using Backend = c10::intrusive_ptr<c10d::Backend>;
 
 std::shared_ptr<Fabric>& fabric() {
   static std::shared_ptr<Fabric> instance = make_fabric(read_place(), "cpu");
   return instance;
 }
+
+namespace {
+
+using namespace std::chrono_literals;
+using Tensors = std::vector<at::Tensor>;
+using Backend = c10::intrusive_ptr<c10d::Backend>;
 
 std::vector<int> all_ranks() {
   std::vector<int> ranks(fabric()->size());

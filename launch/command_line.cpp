@@ -139,7 +139,7 @@ int run_command_line(int argc, char** argv) {
   try {
     return action();
   } catch (const std::exception& error) {
-    report_error(error.what());
+    report_error(message_of(error));
     return kExitFailed;
   }
 }

@@ -53,7 +53,7 @@ int run_threads(const Plan& plan) {
     run_local_ranks(plan.world_size, world_options(plan.config),
                     [&](World& world) { run_training(plan.config, world); });
   } catch (const std::exception& error) {
-    report_error(error.what());
+    report_error(message_of(error));
     return kExitFailed;
   }
   return kExitDone;
@@ -65,10 +65,11 @@ int run_one_rank(const Plan& plan, const Place& place) {
     world = std::make_unique<World>(world_options(plan.config), make_fabric(place, plan.config.device));
     run_training(plan.config, *world);
   } catch (const std::exception& error) {
-    report_rank_error(error.what(), place.rank, place.world_size);
-    if (world) {
-      world->abort(error.what());
+    if (world && place.world_size > 1) {
+      wait_for_main_rank(place.rank);
+      world->abort(message_of(error));  // says it and ends every rank
     }
+    report_rank_error(message_of(error), place.rank);
     return kExitFailed;
   }
   return kExitDone;
@@ -83,7 +84,7 @@ int run_train(const TrainArguments& arguments) {
     place = read_place();
     plan = make_plan(arguments, place);
   } catch (const std::exception& error) {
-    report_rank_error(error.what(), place.rank, place.world_size);
+    report_rank_error(message_of(error), place.rank);
     return kExitUsage;
   }
   return place.source == "none" ? run_threads(plan) : run_one_rank(plan, place);

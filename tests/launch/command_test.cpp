@@ -9,8 +9,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "launch/report_error.h"
 
 namespace tetra {
 namespace {
@@ -147,7 +150,9 @@ TEST_F(Command, ModelAndLayoutAreCheckedBeforeAnyRankStarts) {
   const Outcome type = run({"train", "c.yaml", "--set", "model.config.model_type=unheard"});
   EXPECT_EQ(type.code, 2) << type.err;
   EXPECT_NE(type.err.find("model.config: model_type"), std::string::npos) << type.err;
-  expect_refused({"train", "c.yaml", "--set", "model.config=null", "--set", "model.from=nowhere"}, "nowhere");
+  const Outcome folder = run({"train", "c.yaml", "--set", "model.config=null", "--set", "model.from=nowhere"});
+  EXPECT_EQ(folder.code, 2) << folder.err;
+  EXPECT_NE(folder.err.find("nowhere/config.json"), std::string::npos) << folder.err;
 }
 
 TEST_F(Command, ConfigPrintsWhatReadsBack) {
@@ -169,6 +174,11 @@ TEST_F(Command, EnvironmentReport) {
                                  "\nmemory ", "\nallocator ", "\nOMP_NUM_THREADS ", "\nmpi ", "\ncuda ", "\nplace "}) {
     EXPECT_NE(outcome.out.find(line), std::string::npos) << line << outcome.out;
   }
+}
+
+TEST(Report, LibtorchsStacksAreLeftOut) {
+  EXPECT_EQ(message_of(std::runtime_error("bad shape\nException raised from f at x.h:1\nframe #0: g")), "bad shape");
+  EXPECT_EQ(message_of(std::runtime_error("two\nlines")), "two\nlines");
 }
 
 TEST_F(Command, TheBuiltProgram) {

@@ -115,11 +115,11 @@ int64_t Degrees::world_size() const {
 }
 
 void check_degrees(const Degrees& degrees, int64_t world_size) {
-  require(world_size >= 1, "world size is {}; it must be at least 1", world_size);
   for (Axis axis : kAxes) {
     require(degrees.of(axis) >= 1, "{}_size is {}; it must be at least 1", axis_name(axis), degrees.of(axis));
   }
   require(degrees.ep >= 1, "ep_size is {}; it must be at least 1", degrees.ep);
+  require(world_size >= 1, "world size is {}; it must be at least 1", world_size);
   check_product(degrees, world_size);
   const int64_t fsdp = degrees.dp_shard * degrees.cp * degrees.sp;
   require(fsdp % degrees.ep == 0,

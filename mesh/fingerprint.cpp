@@ -56,7 +56,7 @@ void compare_fingerprints(const Group& group, const std::string& text) {
   for (size_t r = 0; r < all.size(); ++r) {
     lines.push_back(fmt::format("rank {}: {}", group.ranks()[r], std::string(all[r].text, all[r].length)));
   }
-  fail("the ranks of group {} make different calls: {}", group.name(), fmt::join(lines, "; "));
+  fail("ranks {} make different calls: {}", fmt::join(group.ranks(), ", "), fmt::join(lines, "; "));
 }
 
 void compare_splits(const Group& group, const std::string& text, const std::vector<int64_t>& in_splits,

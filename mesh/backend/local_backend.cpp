@@ -92,6 +92,7 @@ Contribution LocalBackend::contribution(LocalOperation operation) const {
   const CallSite& call = CallSite::current();
   Contribution c;
   c.operation = operation;
+  c.name = call.operation;
   c.site = call.site;
   c.group = call.group.empty() ? name_ : std::string(call.group);
   return c;

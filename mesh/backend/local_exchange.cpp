@@ -71,7 +71,8 @@ bool Exchange::add(int party, Contribution contribution) {
 
 std::string Exchange::title() const {
   const Contribution& c = contributions_[static_cast<size_t>(first_)];
-  return fmt::format("{}{}", operation_name(c.operation), c.site.empty() ? "" : " '" + c.site + "'");
+  return fmt::format("{}{}", c.name.empty() ? operation_name(c.operation) : c.name,
+                     c.site.empty() ? "" : " '" + c.site + "'");
 }
 
 std::string Exchange::group() const {
@@ -105,7 +106,8 @@ std::vector<c10::Storage> Exchange::release() {
 
 std::string Exchange::describe(int party) const {
   const Contribution& c = contributions_[static_cast<size_t>(party)];
-  std::string text = fmt::format("rank {}: {}", ranks_[static_cast<size_t>(party)], operation_name(c.operation));
+  std::string text = fmt::format("rank {}: {}", ranks_[static_cast<size_t>(party)],
+                                 c.name.empty() ? operation_name(c.operation) : c.name);
   if (c.operation == LocalOperation::all_reduce || c.operation == LocalOperation::reduce_scatter) {
     text += fmt::format("({})", reduce_name(c.reduce));
   }
@@ -115,6 +117,7 @@ std::string Exchange::describe(int party) const {
   if (!c.site.empty()) {
     text += fmt::format(" '{}'", c.site);
   }
+  text += fmt::format(" of group {}", c.group);
   if (c.operation == LocalOperation::barrier) {
     return text;
   }
@@ -150,7 +153,7 @@ std::string Exchange::mismatch() const {
   for (int party = 0; party < size(); ++party) {
     all.push_back(describe(party));
   }
-  return fmt::format("the ranks of group {} make different calls: {}", group(), fmt::join(all, "; "));
+  return fmt::format("ranks {} make different calls: {}", fmt::join(ranks_, ", "), fmt::join(all, "; "));
 }
 
 std::string Exchange::prepare() {

@@ -33,7 +33,8 @@ struct Contribution {
   std::vector<int64_t> in_splits;  // all_to_all: elements for, and from, each rank
   std::vector<int64_t> out_splits;
   std::vector<c10::Storage> keep;  // the memory must outlive the operation even when its owner fails and unwinds
-  std::string site;                // of the call, for errors
+  std::string name;                // "receive", for errors: what the caller calls the operation
+  std::string site;
   std::string group;
 };
 

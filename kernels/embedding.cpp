@@ -1,5 +1,6 @@
 #include "kernels/embedding.h"
 
+#include <optional>
 #include <type_traits>
 
 #include <ATen/Dispatch.h>
@@ -41,11 +42,11 @@ at::Tensor scatter_add_rows(const at::Tensor& grad, const at::Tensor& ids, int64
 
 struct Embedding : Function<Embedding> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& table, const at::Tensor& ids,
-                            const at::Tensor& held) {
-    ctx->save_for_backward({ids, held});
+                            const std::optional<at::Tensor>& held) {
+    ctx->save_for_backward({ids, held.value_or(at::Tensor())});
     ctx->saved_data["rows"] = table.size(0);
     auto rows = table.index_select(0, ids);
-    return held.defined() ? rows.mul_(held.unsqueeze(1)) : rows;
+    return held ? rows.mul_(held->unsqueeze(1)) : rows;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
@@ -58,7 +59,7 @@ struct Embedding : Function<Embedding> {
 }  // namespace
 
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& ids, const at::Tensor& held) {
-  return Embedding::apply(table, ids, held);
+  return Embedding::apply(table, ids, held.defined() ? std::optional(held) : std::nullopt);
 }
 
 }  // namespace tetra

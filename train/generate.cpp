@@ -1,9 +1,10 @@
 #include "train/generate.h"
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
-#include <ATen/ops/multinomial.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
@@ -23,7 +24,9 @@ int32_t pick(const at::Tensor& logits, const GenerateOptions& options, uint64_t 
     return logits.argmax().item<int32_t>();
   }
   const int64_t kept = options.top_k > 0 ? std::min(options.top_k, logits.numel()) : logits.numel();
-  const auto [values, ids] = at::topk(logits.to(at::kDouble), kept);
+  at::Tensor values;
+  at::Tensor ids;
+  std::tie(values, ids) = at::topk(logits.to(at::kDouble), kept);
   const auto shares = at::softmax(values / options.temperature, 0).cumsum(0);
   const double u = static_cast<double>(random_bits({options.seed, "generate"}, draw) >> 11) * 0x1.0p-53;
   const int64_t index = (shares < u).sum().item<int64_t>();

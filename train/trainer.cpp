@@ -21,7 +21,7 @@ Number sum_over(Number value, const Group& group, at::Device device, const char*
   const auto type = std::is_same_v<Number, double> ? at::kDouble : at::kLong;
   auto sum = at::scalar_tensor(value, at::TensorOptions().dtype(type).device(device));
   all_reduce(sum, group, site);
-  return sum.item<Number>();
+  return sum.template item<Number>();
 }
 
 OptimizerOptions optimizer_options(const OptimizerConfig& c) {

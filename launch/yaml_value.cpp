@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include <yaml-cpp/eventhandler.h>
@@ -162,11 +163,11 @@ class Builder : public YAML::EventHandler {
 
   /// The spelling of a null at `begin`; empty where the value was left out and another token stands there.
   std::string written_null(size_t begin) const {
-    for (const std::string word : {"null", "Null", "NULL", "~"}) {
+    for (const std::string_view word : {"null", "Null", "NULL", "~"}) {
       const size_t end = begin + word.size();
       const bool ends = end >= text_.size() || std::string(" \t\r\n,]}").find(text_[end]) != std::string::npos;
       if (text_.compare(begin, word.size(), word) == 0 && ends) {
-        return word;
+        return std::string(word);
       }
     }
     return "";

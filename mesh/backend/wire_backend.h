@@ -56,6 +56,7 @@ class WireWork : public c10d::Work {
   void receive(void* data, int64_t bytes, int peer);
   void then(Stage stage) { stages_.push_back(std::move(stage)); }
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
+  /// Ranks reach the stages of several operations in different orders, so each operation has a channel of its own.
   void set_channel(Channel channel) { channel_ = channel; }
 
   bool isCompleted() override;
@@ -67,7 +68,6 @@ class WireWork : public c10d::Work {
 
  private:
   friend class Progress;
-  Channel stage_channel() const;
   bool advance(bool blocking, Clock::time_point deadline);
   bool messages_done(bool blocking, Clock::time_point deadline);
   [[noreturn]] void time_out(std::chrono::milliseconds timeout) const;

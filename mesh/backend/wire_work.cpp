@@ -12,7 +12,6 @@
 namespace tetra {
 namespace {
 
-constexpr int64_t kMaxStages = 64;
 // A rank with a core of its own spins this long before it sleeps: longer than most messages take.
 constexpr auto kSpin = std::chrono::milliseconds(2);
 constexpr int kPatientYields = 16;
@@ -52,17 +51,11 @@ WireWork::WireWork(std::shared_ptr<Progress> progress, std::shared_ptr<Wire> wir
       timeout_(timeout) {}
 
 void WireWork::send(const void* data, int64_t bytes, int peer) {
-  messages_.push_back({peer, true, wire_->send(data, bytes, peer, stage_channel())});
+  messages_.push_back({peer, true, wire_->send(data, bytes, peer, channel_)});
 }
 
 void WireWork::receive(void* data, int64_t bytes, int peer) {
-  messages_.push_back({peer, false, wire_->receive(data, bytes, peer, stage_channel())});
-}
-
-Channel WireWork::stage_channel() const {
-  // Ranks reach the stages of several operations in different orders, so each stage has a channel of its own.
-  return channel_.collective ? Channel{true, channel_.number * kMaxStages + static_cast<int64_t>(next_stage_)}
-                             : channel_;
+  messages_.push_back({peer, false, wire_->receive(data, bytes, peer, channel_)});
 }
 
 bool WireWork::isCompleted() {

@@ -139,7 +139,7 @@ std::vector<Field> parallelism_fields() {
       {"parallelism.zero_stage", [](Config& c) { return &c.parallelism.zero_stage; }, between(0, 3),
        "what dp_shard cuts: 1 optimizer state, 2 and gradients, 3 and parameters"},
       {"parallelism.cp_comm_strategy", [](Config& c) { return &c.parallelism.cp_comm_strategy; },
-       one_of({"ring", "all_gather"}), "how cp ranks see each other's keys and values"},
+       one_of({"auto", "ring", "allgather", "alltoall"}), "how cp ranks see each other's keys and values"},
       {"parallelism.pipeline_schedule", [](Config& c) { return &c.parallelism.pipeline_schedule; },
        one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}), "order of micro-batches in the pipeline"},
       {"parallelism.virtual_stages", [](Config& c) { return &c.parallelism.virtual_stages; }, at_least(1),

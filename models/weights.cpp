@@ -79,16 +79,6 @@ std::optional<at::Tensor> gather_parameter(const Parameter& parameter, const Wor
   return whole;
 }
 
-// A folder holds the files of one model: what an earlier export left would be read in their place.
-void remove_stale_weights(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))) {
-      fs::remove(entry.path());
-    }
-  }
-}
-
 using Declared = std::vector<std::pair<std::string, std::pair<at::ScalarType, std::vector<int64_t>>>>;
 
 Declared declare(const CausalLM& model) {
@@ -157,15 +147,16 @@ void export_model(const CausalLM& model, const World& world, const std::string& 
   if (takes_part(world)) {
     if (world.is_main_process()) {
       fs::create_directories(folder);
-      remove_stale_weights(folder);
     }
     const ShardPlan plan = plan_shards(declare(model), max_shard_bytes);
     for (const auto& [file, names] : plan.files) {
       write_file(model, world, fs::path(folder) / file, names);
     }
     if (world.is_main_process()) {
+      // What an earlier export left would be read in these files' place; it goes when they are all there.
+      remove_stale_weight_files(folder, plan);
       if (!plan.index_json.empty()) {
-        write_file_atomically(fs::path(folder) / "model.safetensors.index.json", plan.index_json);
+        write_file_atomically(fs::path(folder) / kWeightIndexFile, plan.index_json);
       }
       const std::string config = write_model_config(model.config(), dtype_name(model.parameters().precision().compute));
       write_file_atomically(fs::path(folder) / "config.json", config);

@@ -36,38 +36,58 @@ class Scratch {
 template <typename T>
 constexpr bool kPairs = sizeof(T) == 2;
 
-/// Where element (k, n) of a right operand lies.
-template <typename T>
-int64_t packed(int64_t k, int64_t n, int64_t ld) {
-  return kPairs<T> ? k / 2 * 2 * ld + 2 * n + k % 2 : k * ld + n;
+/// Two 16-bit elements in one word, the first in memory order.
+inline uint32_t pair_of(uint16_t first, uint16_t second) {
+  return std::endian::native == std::endian::little ? first | static_cast<uint32_t>(second) << 16
+                                                    : second | static_cast<uint32_t>(first) << 16;
 }
 
 /// A right operand [rows, columns] with ld = columns, from rows `stride` apart; zeros from `valid` rows on.
-template <typename T>
-void pack_rows(const T* in, int64_t stride, int64_t valid, int64_t rows, int64_t columns, T* out) {
-  constexpr int64_t step = kPairs<T> ? 2 : 1;
-  for (int64_t row = 0; row < rows; row += step) {
-    const T* a = row < valid ? in + row * stride : nullptr;
-    const T* b = row + 1 < valid ? in + (row + 1) * stride : nullptr;
-    T* to = out + row * columns;
+inline void pack_rows(const float* in, int64_t stride, int64_t valid, int64_t rows, int64_t columns, float* out) {
+  for (int64_t row = 0; row < valid; ++row) {
+    std::copy_n(in + row * stride, columns, out + row * columns);
+  }
+  std::fill(out + valid * columns, out + rows * columns, 0.0f);
+}
+inline void pack_rows(const Bf16* in, int64_t stride, int64_t valid, int64_t rows, int64_t columns, Bf16* out) {
+  uint32_t* to = reinterpret_cast<uint32_t*>(out);
+  int64_t row = 0;
+  for (; row + 1 < valid; row += 2, to += columns) {
+    const Bf16 *a = in + row * stride, *b = a + stride;
     TETRA_SIMD
     for (int64_t i = 0; i < columns; ++i) {
-      to[step * i] = a != nullptr ? a[i] : T{};
-      if constexpr (kPairs<T>) {
-        to[step * i + 1] = b != nullptr ? b[i] : T{};
-      }
+      to[i] = pair_of(a[i].bits, b[i].bits);
+    }
+  }
+  for (; row < rows; row += 2, to += columns) {
+    const Bf16* a = in + row * stride;
+    for (int64_t i = 0; i < columns; ++i) {
+      to[i] = row < valid ? pair_of(a[i].bits, 0) : 0;
     }
   }
 }
 
 /// A right operand [depth, columns]: the transpose of `valid` rows of `depth` elements, zeros beyond.
-template <typename T>
-void pack_transposed(const T* in, int64_t stride, int64_t valid, int64_t columns, int64_t depth, T* out) {
-  for (int64_t block = 0; block < columns; block += 16) {
+inline void pack_transposed(const float* in, int64_t stride, int64_t valid, int64_t columns, int64_t depth,
+                            float* out) {
+  if (valid < columns) {
+    std::fill(out, out + columns * depth, 0.0f);
+  }
+  for (int64_t n = 0; n < valid; ++n) {
     for (int64_t d = 0; d < depth; ++d) {
-      for (int64_t n = block; n < block + 16; ++n) {
-        out[packed<T>(d, n, columns)] = n < valid ? in[n * stride + d] : T{};
-      }
+      out[d * columns + n] = in[n * stride + d];
+    }
+  }
+}
+inline void pack_transposed(const Bf16* in, int64_t stride, int64_t valid, int64_t columns, int64_t depth, Bf16* out) {
+  uint32_t* to = reinterpret_cast<uint32_t*>(out);
+  if (valid < columns) {
+    std::fill(to, to + columns * depth / 2, 0u);
+  }
+  for (int64_t n = 0; n < valid; ++n) {
+    const Bf16* from = in + n * stride;
+    for (int64_t d = 0; d < depth / 2; ++d) {
+      to[d * columns + n] = pair_of(from[2 * d].bits, from[2 * d + 1].bits);
     }
   }
 }
@@ -75,35 +95,31 @@ void pack_transposed(const T* in, int64_t stride, int64_t valid, int64_t columns
 /// A left operand [depth, columns]: the plain transpose, zeros beyond `valid`.
 template <typename T>
 void transpose(const T* in, int64_t stride, int64_t valid, int64_t columns, int64_t depth, T* out) {
-  for (int64_t block = 0; block < columns; block += 16) {
+  if (valid < columns) {
+    std::fill(out, out + columns * depth, T{});
+  }
+  for (int64_t n = 0; n < valid; ++n) {
     for (int64_t d = 0; d < depth; ++d) {
-      for (int64_t n = block; n < block + 16; ++n) {
-        out[d * columns + n] = n < valid ? in[n * stride + d] : T{};
-      }
+      out[d * columns + n] = in[n * stride + d];
     }
   }
 }
 
-/// One row of scores to unnormalised probabilities; updates the row's running maximum and sum, and returns the factor
-/// by which earlier blocks' results shrink.
+/// One row of scores to unnormalised probabilities, zero from `visible` on; updates the row's running maximum and sum,
+/// and returns the factor by which earlier blocks' results shrink. Hidden scores are computed and dropped, so that
+/// rows are whole vectors.
 template <typename T>
 float softmax_block(const float* scores, int64_t visible, int64_t width, float scale, float& max, float& sum, T* p) {
-  float block_max = max;
-#pragma omp simd reduction(max : block_max)
-  for (int64_t i = 0; i < visible; ++i) {
-    const float v = scores[i] * scale;
-    block_max = v > block_max ? v : block_max;
-  }
-  float block_sum = 0;
-#pragma omp simd reduction(+ : block_sum)
-  for (int64_t i = 0; i < visible; ++i) {
+  const int32_t end = static_cast<int32_t>(visible);
+  const float block_max = max_lanes(width, max, [=](int64_t i) {
+    return static_cast<int32_t>(i) < end ? scores[i] * scale : -std::numeric_limits<float>::infinity();
+  });
+  const float block_sum = sum_lanes<float>(width, [=](int64_t i) {
     const float e = fast_exp(scores[i] * scale - block_max);
-    block_sum += e;
-    p[i] = narrow<T>(e);
-  }
-  for (int64_t i = visible; i < width; ++i) {
-    p[i] = T{};
-  }
+    const float shown = static_cast<int32_t>(i) < end ? e : 0.0f;
+    p[i] = narrow<T>(shown);
+    return shown;
+  });
   const float shrink = max == block_max ? 1.0f : fast_exp(max - block_max);
   sum = sum * shrink + block_sum;
   max = block_max;
@@ -138,7 +154,7 @@ void forward_block(const AttentionArgs<T>& a, const ForwardScratch<T>& s, int64_
   for (int64_t k0 = 0; k0 < key_end; k0 += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, key_end - k0), width = round_up(keys);
     a.product(rows, width, a.dim, a.q.row_stride, packed_keys, kKeyBlock, false, a.q.at(batch, q0, head),
-              s.k_transposed + packed<T>(0, k0, packed_keys), s.scores);
+              s.k_transposed + k0 * (kPairs<T> ? 2 : 1), s.scores);
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t visible = a.causal ? std::clamp<int64_t>(q0 + row + 1 - k0, 0, keys) : keys;
       const float shrink =
@@ -220,12 +236,7 @@ void row_statistics(const AttentionArgs<T>& a, int64_t batch, int64_t head, int6
   for (int64_t row = 0; row < rows; ++row) {
     const T* out = a.saved_out.at(batch, q0 + row, head);
     const T* grad = a.grad_out.at(batch, q0 + row, head);
-    float dot = 0;
-#pragma omp simd reduction(+ : dot)
-    for (int64_t i = 0; i < a.dim; ++i) {
-      dot += widen(out[i]) * widen(grad[i]);
-    }
-    delta[row] = dot;
+    delta[row] = sum_lanes<float>(a.dim, [=](int64_t i) { return widen(out[i]) * widen(grad[i]); });
     lse[row] = a.lse[(batch * a.heads + head) * a.queries + q0 + row];
   }
 }
@@ -234,10 +245,11 @@ void row_statistics(const AttentionArgs<T>& a, int64_t batch, int64_t head, int6
 template <typename T>
 void key_row(const float* scores, const float* dp, const float* lse, const float* delta, float scale, int64_t first,
              int64_t width, T* p, T* ds) {
+  const int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(width);
   TETRA_SIMD
-  for (int64_t i = 0; i < width; ++i) {
+  for (int32_t i = 0; i < end; ++i) {
     const float e = fast_exp(scores[i] * scale - lse[i]);
-    const float probability = i >= first ? e : 0.0f;
+    const float probability = i >= begin ? e : 0.0f;
     p[i] = narrow<T>(probability);
     ds[i] = narrow<T>(probability * (dp[i] - delta[i]) * scale);
   }
@@ -257,8 +269,12 @@ void backward_keys(const AttentionArgs<T>& a, const BackwardScratch<T>& s, int64
   }
   a.product(keys, a.dim, width, width, a.dim, a.dim, true, s.p, s.grad, s.grad_v + k0 * a.dim);
   a.product(keys, a.dim, width, width, a.dim, a.dim, true, s.ds, s.q, s.grad_k + k0 * a.dim);
-  pack_rows(s.ds, width, keys, padded, width, s.ds_packed);
-  a.product(a.dim, width, padded, round_up(a.keys), width, width, k0 > 0, s.k_transposed + k0, s.ds_packed,
+  const T* ds = s.ds;
+  if constexpr (kPairs<T>) {
+    pack_rows(s.ds, width, keys, padded, width, s.ds_packed);
+    ds = s.ds_packed;
+  }
+  a.product(a.dim, width, kPairs<T> ? padded : keys, round_up(a.keys), width, width, k0 > 0, s.k_transposed + k0, ds,
             s.grad_q_transposed);
 }
 
@@ -278,10 +294,10 @@ void backward_block(const AttentionArgs<T>& a, const BackwardScratch<T>& s, int6
   for (int64_t k0 = 0; k0 < key_end; k0 += kKeyBlock) {
     backward_keys(a, s, batch, kv_head, q0, k0, std::min(kKeyBlock, key_end - k0), width, lse, delta);
   }
-  for (int64_t row = 0; row < rows; ++row) {
-    T* to = a.grad_q.at(batch, q0 + row, head);
-    for (int64_t i = 0; i < a.dim; ++i) {
-      to[i] = narrow<T>(s.grad_q_transposed[i * width + row]);
+  T* to = a.grad_q.at(batch, q0, head);
+  for (int64_t i = 0; i < a.dim; ++i) {
+    for (int64_t row = 0; row < rows; ++row) {
+      to[row * a.grad_q.row_stride + i] = narrow<T>(s.grad_q_transposed[i * width + row]);
     }
   }
 }

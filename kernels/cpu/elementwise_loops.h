@@ -89,24 +89,12 @@ void gelu_tanh_backward(const T* grad, const T* x, T* grad_x, int64_t count) {
 
 template <typename T>
 Acc<T> row_max(const T* x, int64_t width) {
-  using A = Acc<T>;
-  A max = -std::numeric_limits<A>::infinity();
-#pragma omp simd reduction(max : max)
-  for (int64_t i = 0; i < width; ++i) {
-    const A v = widen(x[i]);
-    max = v > max ? v : max;
-  }
-  return max;
+  return max_lanes(width, -std::numeric_limits<Acc<T>>::infinity(), [=](int64_t i) { return widen(x[i]); });
 }
 
 template <typename T>
 Acc<T> sum_exp(const T* x, int64_t width, Acc<T> max) {
-  Acc<T> sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < width; ++i) {
-    sum += fast_exp(widen(x[i]) - max);
-  }
-  return sum;
+  return sum_lanes<Acc<T>>(width, [=](int64_t i) { return fast_exp(widen(x[i]) - max); });
 }
 
 template <typename T>

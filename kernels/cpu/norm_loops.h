@@ -8,12 +8,10 @@ namespace {
 
 template <typename T>
 Acc<T> square_mean(const T* x, int64_t width) {
-  Acc<T> sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < width; ++i) {
+  const Acc<T> sum = sum_lanes<Acc<T>>(width, [=](int64_t i) {
     const Acc<T> v = widen(x[i]);
-    sum += v * v;
-  }
+    return v * v;
+  });
   return sum / static_cast<Acc<T>>(width);
 }
 
@@ -33,13 +31,13 @@ void rms_norm_backward(const T* grad, const T* x, const T* weight, T* grad_x, Ac
                        int64_t width, double eps) {
   using A = Acc<T>;
   for (int64_t row = 0; row < rows; ++row, grad += width, x += width, grad_x += width) {
-    A squares = 0, product = 0;
-#pragma omp simd reduction(+ : squares, product)
-    for (int64_t i = 0; i < width; ++i) {
+    A sums[2];
+    sum_lanes(width, sums, [=](int64_t i, A(&values)[2]) {
       const A v = widen(x[i]);
-      squares += v * v;
-      product += widen(grad[i]) * widen(weight[i]) * v;
-    }
+      values[0] = v * v;
+      values[1] = widen(grad[i]) * widen(weight[i]) * v;
+    });
+    const A squares = sums[0], product = sums[1];
     const A scale = A(1) / std::sqrt(squares / static_cast<A>(width) + static_cast<A>(eps));
     const A slope = product * scale * scale / static_cast<A>(width);
     TETRA_SIMD
@@ -59,18 +57,11 @@ struct Moments {
 template <typename T>
 Moments<T> moments(const T* x, int64_t width, double eps) {
   using A = Acc<T>;
-  A sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < width; ++i) {
-    sum += widen(x[i]);
-  }
-  const A mean = sum / static_cast<A>(width);
-  A squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < width; ++i) {
+  const A mean = sum_lanes<A>(width, [=](int64_t i) { return widen(x[i]); }) / static_cast<A>(width);
+  const A squares = sum_lanes<A>(width, [=](int64_t i) {
     const A v = widen(x[i]) - mean;
-    squares += v * v;
-  }
+    return v * v;
+  });
   return {mean, A(1) / std::sqrt(squares / static_cast<A>(width) + static_cast<A>(eps))};
 }
 
@@ -91,15 +82,12 @@ void layer_norm_backward(const T* grad, const T* x, const T* weight, T* grad_x, 
   using A = Acc<T>;
   for (int64_t row = 0; row < rows; ++row, grad += width, x += width, grad_x += width) {
     const Moments<T> m = moments(x, width, eps);
-    A sum = 0, product = 0;
-#pragma omp simd reduction(+ : sum, product)
-    for (int64_t i = 0; i < width; ++i) {
-      const A g = widen(grad[i]) * widen(weight[i]);
-      sum += g;
-      product += g * (widen(x[i]) - m.mean) * m.scale;
-    }
-    sum /= static_cast<A>(width);
-    product /= static_cast<A>(width);
+    A sums[2];
+    sum_lanes(width, sums, [=](int64_t i, A(&values)[2]) {
+      values[0] = widen(grad[i]) * widen(weight[i]);
+      values[1] = values[0] * (widen(x[i]) - m.mean) * m.scale;
+    });
+    const A sum = sums[0] / static_cast<A>(width), product = sums[1] / static_cast<A>(width);
     TETRA_SIMD
     for (int64_t i = 0; i < width; ++i) {
       const A g = widen(grad[i]), v = (widen(x[i]) - m.mean) * m.scale;

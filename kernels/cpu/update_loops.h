@@ -86,13 +86,10 @@ void accumulate(M* main, const T* grad, int64_t count, bool first) {
 
 template <typename T>
 double sum_of_squares(const T* x, int64_t count) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) {
+  return sum_lanes<double>(count, [=](int64_t i) {
     const double v = static_cast<double>(widen(x[i]));
-    sum += v * v;
-  }
-  return sum;
+    return v * v;
+  });
 }
 
 }  // namespace

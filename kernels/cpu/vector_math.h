@@ -48,7 +48,7 @@ template <>
 inline Bf16 narrow<Bf16>(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded)};
+  return {static_cast<uint16_t>(x != x ? 0x7fc0u : rounded)};
 }
 template <>
 inline Half narrow<Half>(float x) {
@@ -63,52 +63,51 @@ inline Half narrow<Half>(float x) {
   return {static_cast<uint16_t>(sign | rest)};
 }
 
-/// exp within 1 ulp: 2^n * e^r with |r| <= ln2/2, Taylor's series; 2^n in two factors covers subnormals and overflow.
+/// exp within 1 ulp: 2^n * e^r with |r| <= ln2/2 and Taylor's series; 0 where the result would be nearly subnormal. n
+/// is read from the low bits of a sum with 1.5 * 2^23, whose own low bits are zero; one more bias makes it the exponent
+/// of 2^n.
 inline float fast_exp(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the nearest integer
+  constexpr float kRound = 12582912.0f;
   const float shifted = x * 1.44269504088896341f + kRound;
-  const int32_t n = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
-  const float n_float = shifted - kRound;
-  const float r = (x - n_float * 0.693145751953125f) - n_float * 1.42860682030941723e-6f;
-  float p = 1.98412698412698413e-4f;
-  p = p * r + 1.38888888888888889e-3f;
-  p = p * r + 8.33333333333333333e-3f;
-  p = p * r + 4.16666666666666667e-2f;
-  p = p * r + 1.66666666666666667e-1f;
-  p = p * r + 0.5f;
+  const float n = shifted - kRound;
+  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 126u) << 23);
+  const float r = (x - n * 0.693145751953125f) - n * 1.42860682030941723e-6f;
+  float p = 2 * 1.98412698412698413e-4f;  // all doubled, so that 2^(n-1) never overflows before the result does
+  p = p * r + 2 * 1.38888888888888889e-3f;
+  p = p * r + 2 * 8.33333333333333333e-3f;
+  p = p * r + 2 * 4.16666666666666667e-2f;
+  p = p * r + 2 * 1.66666666666666667e-1f;
   p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const int32_t half = n >> 1;
-  return p * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((n - half + 127) << 23);
+  p = p * r + 2.0f;
+  p = p * r + 2.0f;
+  p *= power;
+  p = x < -86.6f ? 0.0f : p;
+  return x > 88.7228f ? std::numeric_limits<float>::infinity() : p;
 }
 
 inline double fast_exp(double x) {
-  x = x < -746.0 ? -746.0 : x;
-  x = x > 710.0 ? 710.0 : x;
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52
   const double shifted = x * 1.44269504088896340736 + kRound;
-  const int64_t n = std::bit_cast<int64_t>(shifted) - std::bit_cast<int64_t>(kRound);
-  const double n_double = shifted - kRound;
-  const double r = (x - n_double * 6.93147180369123816490e-1) - n_double * 1.90821492927058770002e-10;
-  double p = 1.0 / 6227020800.0;
-  p = p * r + 1.0 / 479001600.0;
-  p = p * r + 1.0 / 39916800.0;
-  p = p * r + 1.0 / 3628800.0;
-  p = p * r + 1.0 / 362880.0;
-  p = p * r + 1.0 / 40320.0;
-  p = p * r + 1.0 / 5040.0;
-  p = p * r + 1.0 / 720.0;
-  p = p * r + 1.0 / 120.0;
-  p = p * r + 1.0 / 24.0;
-  p = p * r + 1.0 / 6.0;
-  p = p * r + 0.5;
+  const double n = shifted - kRound;
+  const double power = std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1022u) << 52);
+  const double r = (x - n * 6.93147180369123816490e-1) - n * 1.90821492927058770002e-10;
+  double p = 2.0 / 6227020800.0;
+  p = p * r + 2.0 / 479001600.0;
+  p = p * r + 2.0 / 39916800.0;
+  p = p * r + 2.0 / 3628800.0;
+  p = p * r + 2.0 / 362880.0;
+  p = p * r + 2.0 / 40320.0;
+  p = p * r + 2.0 / 5040.0;
+  p = p * r + 2.0 / 720.0;
+  p = p * r + 2.0 / 120.0;
+  p = p * r + 2.0 / 24.0;
+  p = p * r + 2.0 / 6.0;
   p = p * r + 1.0;
-  p = p * r + 1.0;
-  // 64-bit arithmetic shift is missing below AVX-512: halve a shifted, positive number instead.
-  const int64_t half = static_cast<int64_t>(static_cast<uint64_t>(n + 4096) >> 1) - 2048;
-  return p * std::bit_cast<double>((half + 1023) << 52) * std::bit_cast<double>((n - half + 1023) << 52);
+  p = p * r + 2.0;
+  p = p * r + 2.0;
+  p *= power;
+  p = x < -707.7 ? 0.0 : p;
+  return x > 709.782 ? std::numeric_limits<double>::infinity() : p;
 }
 
 template <typename A>
@@ -129,6 +128,80 @@ inline float error_function(float x) {
   p = p * t - 0.284496736f;
   p = p * t + 0.254829592f;
   return std::copysign(1.0f - p * t * fast_exp(-a * a), x);
+}
+
+/// Reductions run in this many lanes, added pairwise at the end: the order of a sum depends on its length alone, not on
+/// the instruction set. (A simd reduction clause would add the lanes one by one, which costs as much as a short row.)
+constexpr int kLanes = 32;
+
+/// Adds f's N values over i = 0 .. count-1: f(i, values).
+template <int N, typename A, typename F>
+void sum_lanes(int64_t count, A (&sums)[N], const F& f) {
+  A lanes[N][kLanes] = {};
+  const auto add = [&](int64_t i, int lane) {
+    A values[N];
+    f(i, values);
+    for (int n = 0; n < N; ++n) {
+      lanes[n][lane] += values[n];
+    }
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    TETRA_SIMD
+    for (int lane = 0; lane < kLanes; ++lane) {
+      add(i + lane, lane);
+    }
+  }
+  const int rest = static_cast<int>(count - i);
+  TETRA_SIMD
+  for (int lane = 0; lane < rest; ++lane) {
+    add(i + lane, lane);
+  }
+  for (int n = 0; n < N; ++n) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) {
+        lanes[n][lane] += lanes[n][lane + half];
+      }
+    }
+    sums[n] = lanes[n][0];
+  }
+}
+
+/// The same for one sum: f(i) is its value.
+template <typename A, typename F>
+A sum_lanes(int64_t count, const F& f) {
+  A sums[1];
+  sum_lanes(count, sums, [&](int64_t i, A(&values)[1]) { values[0] = f(i); });
+  return sums[0];
+}
+
+/// The largest of `start` and f(i) over i = 0 .. count-1.
+template <typename A, typename F>
+A max_lanes(int64_t count, A start, const F& f) {
+  A lanes[kLanes];
+  for (A& lane : lanes) {
+    lane = start;
+  }
+  const auto take = [&](int64_t i, int lane) {
+    const A v = f(i);
+    lanes[lane] = v > lanes[lane] ? v : lanes[lane];
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    TETRA_SIMD
+    for (int lane = 0; lane < kLanes; ++lane) {
+      take(i + lane, lane);
+    }
+  }
+  for (int lane = 0; i + lane < count; ++lane) {
+    take(i + lane, lane);
+  }
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) {
+      lanes[lane] = lanes[lane + half] > lanes[lane] ? lanes[lane + half] : lanes[lane];
+    }
+  }
+  return lanes[0];
 }
 
 }  // namespace

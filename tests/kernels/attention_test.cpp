@@ -41,10 +41,10 @@ void compare_shape(const Shape& s, const Precision& p, double scale) {
 }
 
 TEST(Attention, agrees_with_a_plain_softmax) {
-  const std::vector<Shape> shapes = {{1, 1, 1, 1, 1, 8, true},      {2, 17, 17, 4, 2, 16, true},
-                                     {2, 17, 33, 4, 4, 6, false},   {1, 64, 64, 2, 1, 64, true},
-                                     {1, 100, 100, 3, 1, 32, true}, {1, 300, 300, 2, 2, 24, true},
-                                     {1, 70, 523, 4, 2, 16, false}, {2, 20, 20, 2, 2, 5, true}};
+  const std::vector<Shape> shapes = {
+      {1, 2, 2, 1, 1, 8, true},      {2, 1, 5, 2, 2, 8, false},     {2, 17, 17, 4, 2, 16, true},
+      {2, 17, 33, 4, 4, 6, false},   {1, 64, 64, 2, 1, 64, true},   {1, 100, 100, 3, 1, 32, true},
+      {1, 300, 300, 2, 2, 24, true}, {1, 70, 523, 4, 2, 16, false}, {2, 20, 20, 2, 2, 5, true}};
   for (const Precision& p : kPrecisions) {
     for (const Shape& shape : shapes) {
       compare_shape(shape, p, 0.0);

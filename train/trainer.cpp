@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -24,6 +25,13 @@ Number sum_over(Number value, const Group& group, at::Device device, const char*
   return sum.template item<Number>();
 }
 
+void check_trainable(const ModelConfig& model, int64_t seq_len) {
+  const double dropout = std::max({model.embedding_dropout, model.residual_dropout, model.attention_dropout});
+  require(dropout == 0, "the model's config asks for dropout {}, which is not there yet; set {} to 0 in it", dropout,
+          model.model_type == "gpt2" ? "embd_pdrop, resid_pdrop and attn_pdrop" : "attention_dropout");
+  check_sequence_length(model, seq_len);
+}
+
 OptimizerOptions optimizer_options(const OptimizerConfig& c) {
   require(c.betas.size() == 2, "train.optimizer.betas has {} values; it needs two", c.betas.size());
   return {c.type, c.betas[0], c.betas[1], c.eps, c.weight_decay, c.momentum, c.nesterov};
@@ -45,7 +53,7 @@ Trainer::Trainer(const Config& config, World& world)
     : config_(config), world_(world), tp_{world.group(Axis::tp), config.parallelism.sequence_parallel} {
   const ModelConfig model = resolve_model_config(config.model);
   check_model_layout(model, world.mesh().degrees());
-  check_sequence_length(model, config.data.seq_len);
+  check_trainable(model, config.data.seq_len);
   const Group& dp = world.group(Flat::dp);
   plan_ = plan_batch(config.train.global_batch_size, config.train.micro_batch_size, dp.size(), dp.rank());
   samples_ = open_samples(config, model.vocab_size);

@@ -6,6 +6,7 @@
 
 #include "kernels/error.h"
 #include "mesh/backend/ordered_reduce.h"
+#include "mesh/backend/stream_copy.h"
 #include "mesh/slice.h"
 
 namespace tetra {
@@ -14,7 +15,9 @@ namespace {
 // Large enough that claiming a piece costs nothing, small enough that ranks which come late find some left.
 constexpr int64_t kPieceBytes = 256 << 10;
 // What is copied to, or added up for, all ranks in one go: it stays in the second-level cache.
-constexpr int64_t kBlockBytes = 16 << 10;
+constexpr int64_t kBlockBytes = 8 << 10;
+// Operations on more bytes than this would drive all else out of the caches.
+constexpr int64_t kStreamBytes = 24 << 20;
 
 const char* operation_name(LocalOperation operation) {
   switch (operation) {
@@ -201,6 +204,18 @@ void Exchange::cut() {
     total_ += todo.pieces;
     work_bytes_ += bytes;
   }
+  streaming_ = work_bytes_ > kStreamBytes;
+}
+
+void Exchange::copy(void* to, const void* from, int64_t bytes) const {
+  if (to == from) {
+    return;  // a gather in place has its own part there already
+  }
+  if (streaming_) {
+    stream_copy(to, from, bytes);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
 }
 
 bool Exchange::has_piece(int owner) const {
@@ -226,6 +241,9 @@ void Exchange::work_on(int owner) {
     }
     const Range range = even_range(todo.end - todo.begin, todo.pieces, piece);
     run_piece(owner, todo.begin + range.begin, todo.begin + range.end);
+    if (streaming_) {
+      finish_streaming();
+    }
     done_.fetch_add(1, std::memory_order_acq_rel);
   }
 }
@@ -250,8 +268,8 @@ void Exchange::run_piece(int owner, int64_t begin, int64_t end) {
       return spread_from_root(begin, end);
     case LocalOperation::message: {
       const int64_t offset = begin * element_size_;
-      std::memcpy(bytes_at(contributions_[1].out, offset), bytes_at(contributions_[0].in, offset),
-                  static_cast<size_t>((end - begin) * element_size_));
+      copy(bytes_at(contributions_[1].out, offset), bytes_at(contributions_[0].in, offset),
+           (end - begin) * element_size_);
       return;
     }
     case LocalOperation::barrier:
@@ -259,10 +277,11 @@ void Exchange::run_piece(int owner, int64_t begin, int64_t end) {
   }
 }
 
-// Block by block: the sum replaces rank 0's data and is copied to the others while it is in the cache.
+// Block by block, so that the sum is in the cache when it is written to all ranks.
 void Exchange::reduce_everywhere(int64_t begin, int64_t end) {
   const Contribution& c = contributions_.front();
   const int64_t block = kBlockBytes / element_size_;
+  alignas(64) char sum[kBlockBytes];
   std::vector<const void*> inputs(contributions_.size());
   for (int64_t at = begin; at < end; at += block) {
     const int64_t count = std::min(block, end - at);
@@ -270,10 +289,9 @@ void Exchange::reduce_everywhere(int64_t begin, int64_t end) {
     for (size_t r = 0; r < inputs.size(); ++r) {
       inputs[r] = bytes_at(contributions_[r].in, offset);
     }
-    void* sum = bytes_at(c.out, offset);
     ordered_reduce(sum, inputs, count, c.type, c.reduce);
-    for (size_t r = 1; r < inputs.size(); ++r) {
-      std::memcpy(bytes_at(contributions_[r].out, offset), sum, static_cast<size_t>(count * element_size_));
+    for (const Contribution& to : contributions_) {  // whose blocks are in the cache: they were just read
+      std::memcpy(bytes_at(to.out, offset), sum, static_cast<size_t>(count * element_size_));
     }
   }
 }
@@ -284,12 +302,8 @@ void Exchange::gather_from(int source, int64_t begin, int64_t end) {
   const int64_t base = source * from.in_count * element_size_;
   for (int64_t at = begin * element_size_; at < end * element_size_; at += kBlockBytes) {
     const int64_t bytes = std::min(kBlockBytes, end * element_size_ - at);
-    const char* data = bytes_at(from.in, at);
     for (const Contribution& to : contributions_) {
-      char* target = bytes_at(to.out, base + at);
-      if (target != data) {  // a gather in place has its own part there already
-        std::memcpy(target, data, static_cast<size_t>(bytes));
-      }
+      copy(bytes_at(to.out, base + at), bytes_at(from.in, at), bytes);
     }
   }
 }
@@ -297,12 +311,17 @@ void Exchange::gather_from(int source, int64_t begin, int64_t end) {
 void Exchange::scatter_sum_to(int target, int64_t begin, int64_t end) {
   const Contribution& to = contributions_[static_cast<size_t>(target)];
   const int64_t base = target * to.out_count;
-  std::vector<const void*> inputs;
-  inputs.reserve(contributions_.size());
-  for (const Contribution& from : contributions_) {
-    inputs.push_back(bytes_at(from.in, (base + begin) * element_size_));
+  const int64_t block = kBlockBytes / element_size_;
+  alignas(64) char sum[kBlockBytes];
+  std::vector<const void*> inputs(contributions_.size());
+  for (int64_t at = begin; at < end; at += block) {
+    const int64_t count = std::min(block, end - at);
+    for (size_t r = 0; r < inputs.size(); ++r) {
+      inputs[r] = bytes_at(contributions_[r].in, (base + at) * element_size_);
+    }
+    ordered_reduce(sum, inputs, count, to.type, to.reduce);
+    copy(bytes_at(to.out, at * element_size_), sum, count * element_size_);
   }
-  ordered_reduce(bytes_at(to.out, begin * element_size_), inputs, end - begin, to.type, to.reduce);
 }
 
 // Elements [begin, end) of `target`'s output, which may come from several ranks.
@@ -319,8 +338,8 @@ void Exchange::collect_for(int target, int64_t begin, int64_t end) {
       for (int earlier = 0; earlier < target; ++earlier) {
         in_offset += from.in_splits[static_cast<size_t>(earlier)];
       }
-      std::memcpy(bytes_at(to.out, low * element_size_), bytes_at(from.in, in_offset * element_size_),
-                  static_cast<size_t>((high - low) * element_size_));
+      copy(bytes_at(to.out, low * element_size_), bytes_at(from.in, in_offset * element_size_),
+           (high - low) * element_size_);
     }
     out_offset += length;
   }
@@ -332,8 +351,7 @@ void Exchange::spread_from_root(int64_t begin, int64_t end) {
     const int64_t bytes = std::min(kBlockBytes, end * element_size_ - at);
     for (size_t r = 0; r < contributions_.size(); ++r) {
       if (r != root) {
-        std::memcpy(bytes_at(contributions_[r].out, at), bytes_at(contributions_[root].in, at),
-                    static_cast<size_t>(bytes));
+        copy(bytes_at(contributions_[r].out, at), bytes_at(contributions_[root].in, at), bytes);
       }
     }
   }

@@ -92,6 +92,7 @@ class Exchange {
   std::string mismatch() const;
   std::string describe(int party) const;
   void cut();
+  void copy(void* to, const void* from, int64_t bytes) const;
   void run_piece(int owner, int64_t begin, int64_t end);
   void reduce_everywhere(int64_t begin, int64_t end);
   void gather_from(int source, int64_t begin, int64_t end);
@@ -108,6 +109,7 @@ class Exchange {
   int64_t total_ = 0;
   int64_t element_size_ = 1;
   int64_t work_bytes_ = 0;
+  bool streaming_ = false;
   std::atomic<int64_t> done_ = 0;
 };
 

@@ -45,7 +45,7 @@ void gelu_exact(const T* x, T* y, int64_t count) {
   TETRA_SIMD
   for (int64_t i = 0; i < count; ++i) {
     const A v = widen(x[i]);
-    y[i] = narrow<T>(A(0.5) * v * (A(1) + error_function(v * A(0.70710678118654752440))));
+    y[i] = narrow<T>(v * normal_cdf(v, fast_exp(A(-0.5) * v * v)));
   }
 }
 
@@ -55,9 +55,9 @@ void gelu_exact_backward(const T* grad, const T* x, T* grad_x, int64_t count) {
   TETRA_SIMD
   for (int64_t i = 0; i < count; ++i) {
     const A v = widen(x[i]);
-    const A cdf = A(0.5) * (A(1) + error_function(v * A(0.70710678118654752440)));
-    const A pdf = A(0.39894228040143267794) * fast_exp(A(-0.5) * v * v);
-    grad_x[i] = narrow<T>(widen(grad[i]) * (cdf + v * pdf));
+    const A e = fast_exp(A(-0.5) * v * v);
+    const A pdf = A(0.39894228040143267794) * e;
+    grad_x[i] = narrow<T>(widen(grad[i]) * (normal_cdf(v, e) + v * pdf));
   }
 }
 

@@ -50,8 +50,8 @@ class CausalLM {
 std::unique_ptr<CausalLM> make_causal_lm(const ModelConfig& config, Precision precision, const TensorParallel& tp,
                                          at::Device device = at::kCPU);
 
-/// `scale` * the SUM over counted tokens of the cross entropy: a scalar, equal on all tp ranks. Pass 1/(global number of
-/// counted tokens) to train on the token mean.
+/// `scale` * the SUM over counted tokens of the cross entropy: a scalar, equal on all tp ranks. Pass 1/(global number
+/// of counted tokens) to train on the token mean.
 at::Tensor causal_loss(CausalLM& model, const TokenBatch& batch, double scale);
 
 /// Logits of the whole vocabulary on every rank, without gradients: [B, S, V].

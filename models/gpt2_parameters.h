@@ -1,5 +1,6 @@
 #pragma once
-// The parameters of GPT-2 and how each is cut over tp: the distributed twin of gpt2.cpp. Weights are Conv1D's [in, out].
+// The parameters of GPT-2 and how each is cut over tp: the distributed twin of gpt2.cpp. Weights are Conv1D's [in,
+// out].
 
 #include <vector>
 
@@ -16,10 +17,10 @@ struct LayerNormParameters {
 
 struct Gpt2Layer {
   LayerNormParameters ln_1, ln_2;
-  LinearParameters qkv;  // [H, 3H]: heads of q, of k and of v are each cut
-  LinearParameters out;  // [H, H]: cut by rows
-  LinearParameters fc;   // [H, F]: cut by columns
-  LinearParameters proj; // [F, H]: cut by rows
+  LinearParameters qkv;   // [H, 3H]: heads of q, of k and of v are each cut
+  LinearParameters out;   // [H, H]: cut by rows
+  LinearParameters fc;    // [H, F]: cut by columns
+  LinearParameters proj;  // [F, H]: cut by rows
 };
 
 struct Gpt2Parameters {

@@ -10,7 +10,8 @@
 #include "kernels/norm.h"
 #include "parallel/tensor/vocabulary.h"
 
-// B sequences, S tokens each, T = B*S, H hidden, A local query heads, G local kv heads, D head size, F local feed-forward.
+// B sequences, S tokens each, T = B*S, H hidden, A local query heads, G local kv heads, D head size, F local
+// feed-forward.
 
 namespace tetra {
 

@@ -44,8 +44,8 @@ class Builder {
       w.q_norm = head_norm(attention + "q_norm.weight");
       w.k_norm = head_norm(attention + "k_norm.weight");
     }
-    w.gate = linear(prefix + "mlp.gate_proj", rows({c_.intermediate_size, c_.hidden_size}), rows({c_.intermediate_size}),
-                    c_.mlp_bias);
+    w.gate = linear(prefix + "mlp.gate_proj", rows({c_.intermediate_size, c_.hidden_size}),
+                    rows({c_.intermediate_size}), c_.mlp_bias);
     w.up = linear(prefix + "mlp.up_proj", rows({c_.intermediate_size, c_.hidden_size}), rows({c_.intermediate_size}),
                   c_.mlp_bias);
     w.down = linear(prefix + "mlp.down_proj", TpCut::even({c_.hidden_size, c_.intermediate_size}, 1, tp_), whole_bias(),
@@ -70,7 +70,8 @@ class Builder {
     LinearParameters p;
     p.weight = &set_.add(name + ".weight", weight, normal_, gradient);
     if (has_bias) {
-      p.bias = &set_.add(name + ".bias", bias, kZeros, bias.is_replicated() && !weight.is_replicated() ? stream_gradient_ : gradient);
+      p.bias = &set_.add(name + ".bias", bias, kZeros,
+                         bias.is_replicated() && !weight.is_replicated() ? stream_gradient_ : gradient);
     }
     return p;
   }

@@ -19,8 +19,8 @@ void load_weights(CausalLM& model, const WeightReader& reader);
 void draw_weights(CausalLM& model, uint64_t seed);
 
 /// Writes config.json and model.safetensors (or shards with an index, each at most `max_shard_bytes`) into `folder`, in
-/// the type that the model computes in. Collective over the world; the main process writes, holding one tensor at a time.
-/// Every file appears whole or not at all.
+/// the type that the model computes in. Collective over the world; the main process writes, holding one tensor at a
+/// time. Every file appears whole or not at all.
 void export_model(const CausalLM& model, const World& world, const std::string& folder,
                   int64_t max_shard_bytes = int64_t{5} << 30);
 

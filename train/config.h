@@ -42,9 +42,9 @@ struct SchedulerConfig {
 
 struct TrainConfig {
   int64_t steps = 100;
-  int64_t global_batch_size = 32;   // sequences an optimizer step
-  int64_t micro_batch_size = 4;     // sequences a rank and micro-batch
-  std::string precision = "fp32";   // fp64 | fp32 | bf16 | fp16
+  int64_t global_batch_size = 32;  // sequences an optimizer step
+  int64_t micro_batch_size = 4;    // sequences a rank and micro-batch
+  std::string precision = "fp32";  // fp64 | fp32 | bf16 | fp16
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
   std::optional<double> clip_grad_norm = 1.0;  // null: no clipping
@@ -58,10 +58,10 @@ struct ParallelismConfig {
   std::string cp_comm_strategy = "ring";
   std::string pipeline_schedule = "1f1b";
   int64_t virtual_stages = 1;
-  double bucket_mb = 25.0;          // gradient bucket of data parallelism, MiB
-  std::string backend = "auto";     // auto | local | mpi | nccl
-  double timeout_seconds = 600.0;   // of every collective
-  bool debug_collectives = false;   // compare fingerprints before every collective
+  double bucket_mb = 25.0;         // gradient bucket of data parallelism, MiB
+  std::string backend = "auto";    // auto | local | mpi | nccl
+  double timeout_seconds = 600.0;  // of every collective
+  bool debug_collectives = false;  // compare fingerprints before every collective
 };
 
 struct CheckpointConfig {

@@ -66,8 +66,9 @@ void ProgressLine::show(const StepReport& report) {
   }
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
   const double left = spent.count() / static_cast<double>(r.step) * static_cast<double>(total_steps_ - r.step);
-  const std::string line = fmt::format("step {}/{} | loss {:.4f} | grad_norm {:.3f} | {:.0f} tokens/s | {} left", r.step,
-                                       total_steps_, r.loss, r.grad_norm, report.tokens_per_second, duration(left));
+  const std::string line =
+      fmt::format("step {}/{} | loss {:.4f} | grad_norm {:.3f} | {:.0f} tokens/s | {} left", r.step, total_steps_,
+                  r.loss, r.grad_norm, report.tokens_per_second, duration(left));
   const bool last = r.step == total_steps_;
   fmt::print("{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ && !last ? "" : "\n");
   std::fflush(stdout);

@@ -25,8 +25,8 @@ class SampleSource {
   virtual Rows read(int64_t step, Range rows) const = 0;
 };
 
-/// `data.tokens` (with `data.labels`), or `data.text` shuffled by `seed`. Checks that the files are there and long enough
-/// for the whole run.
+/// `data.tokens` (with `data.labels`), or `data.text` shuffled by `seed`. Checks that the files are there and long
+/// enough for the whole run.
 std::unique_ptr<SampleSource> open_samples(const Config& config, int64_t vocab_size);
 
 /// Labels[s] = what follows ids[s]: the whole sequence is shifted before anything cuts it.

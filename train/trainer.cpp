@@ -40,9 +40,9 @@ OptimizerOptions optimizer_options(const OptimizerConfig& c) {
 }  // namespace
 
 struct Trainer::Window {
-  at::Tensor ids;      // [rows, S]
-  at::Tensor labels;   // [rows, S], shifted
-  int64_t counted = 0; // over the whole global batch
+  at::Tensor ids;       // [rows, S]
+  at::Tensor labels;    // [rows, S], shifted
+  int64_t counted = 0;  // over the whole global batch
 };
 
 ModelConfig resolve_model_config(const ModelSource& source) {
@@ -89,8 +89,8 @@ Trainer::Window Trainer::read_window() const {
   return window;
 }
 
-// Back-propagates the SUM of token losses over the one count of the whole window, so that neither micro-batches nor ranks
-// change what a token weighs.
+// Back-propagates the SUM of token losses over the one count of the whole window, so that neither micro-batches nor
+// ranks change what a token weighs.
 double Trainer::backward(const Window& window) {
   const double scale = window.counted == 0 ? 0.0 : 1.0 / static_cast<double>(window.counted);
   double loss = 0;
@@ -98,7 +98,8 @@ double Trainer::backward(const Window& window) {
     const Range rows = plan_.micro_batch(m);
     const bool empty = rows.size() == 0;
     const int64_t begin = rows.begin - plan_.rows.begin;
-    auto ids = empty ? at::zeros({1, window.ids.size(1)}, window.ids.options()) : window.ids.narrow(0, begin, rows.size());
+    auto ids =
+        empty ? at::zeros({1, window.ids.size(1)}, window.ids.options()) : window.ids.narrow(0, begin, rows.size());
     auto labels = empty ? at::full_like(ids, kIgnoreIndex) : window.labels.narrow(0, begin, rows.size());
     gradients_->begin_micro_batch(m == 0, m + 1 == plan_.micro_batches);
     const auto part = causal_loss(*model_, make_token_batch(ids, labels), scale);
@@ -110,9 +111,10 @@ double Trainer::backward(const Window& window) {
 }
 
 void Trainer::update(StepResult& result) {
-  require(std::isfinite(result.loss),
-          "step {}: the loss is {}; the weights are those after step {}. Try a lower train.optimizer.lr or longer warm-up",
-          result.step, result.loss, steps_done_);
+  require(
+      std::isfinite(result.loss),
+      "step {}: the loss is {}; the weights are those after step {}. Try a lower train.optimizer.lr or longer warm-up",
+      result.step, result.loss, steps_done_);
   result.grad_norm = global_grad_norm(model_->parameters(), tp_.group);
   require(std::isfinite(result.grad_norm), "step {}: the gradient norm is {}; the weights are those after step {}",
           result.step, result.grad_norm, steps_done_);

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "models/causal_lm.h"
 #include "mesh/world.h"
+#include "models/causal_lm.h"
 #include "parallel/data/gradients.h"
 #include "parallel/optim/optimizer.h"
 #include "parallel/optim/schedule.h"
@@ -21,7 +21,7 @@ struct StepResult {
   double loss = 0;       // mean over the counted tokens of the global batch
   double grad_norm = 0;  // before clipping
   double lr = 0;
-  int64_t tokens = 0;    // counted: labels that are not -100
+  int64_t tokens = 0;  // counted: labels that are not -100
 };
 
 /// A rank's model, optimizer and data. Everything here is collective over the world.
@@ -31,8 +31,8 @@ class Trainer {
   Trainer(const Config& config, World& world);
 
   /// Forward and backward over all micro-batches, reduction, clipping, update. Throws the same Error on all ranks, with
-  /// the weights as they were, when the loss or the gradient norm is not finite. A batch without a counted token changes
-  /// nothing but what weight decay does.
+  /// the weights as they were, when the loss or the gradient norm is not finite. A batch without a counted token
+  /// changes nothing but what weight decay does.
   StepResult step();
 
   CausalLM& model() { return *model_; }

@@ -1,7 +1,13 @@
 #include "train/run.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
+
+#include <ATen/Parallel.h>
 
 #include "kernels/error.h"
 #include "launch/command_line.h"
@@ -59,10 +65,20 @@ int run_threads(const Plan& plan) {
   return kExitDone;
 }
 
+/// The ranks of one machine share its cores, as thread ranks do; where the launcher bound this process to fewer, or
+/// OMP_NUM_THREADS says how many, that holds.
+void share_cores(const World& world) {
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const auto share = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) / world.local_size();
+    at::set_num_threads(std::max(1, std::min(share, at::get_num_threads())));
+  }
+}
+
 int run_one_rank(const Plan& plan, const Place& place) {
   std::unique_ptr<World> world;
   try {
     world = std::make_unique<World>(world_options(plan.config), make_fabric(place, plan.config.device));
+    share_cores(*world);
     run_training(plan.config, *world);
   } catch (const std::exception& error) {
     if (world && place.world_size > 1) {

@@ -126,7 +126,7 @@ class GlooFabric : public Fabric {
       return;
     }
     std::fflush(stdout);
-    std::fprintf(stderr, "rank %d: %s\n", place_.rank, message.c_str());
+    std::fprintf(stderr, "tetra: error: %s\n", message.c_str());
     std::fflush(stderr);
     std::_Exit(1);  // the others' connections to this rank close, and their waits fail
   }

@@ -227,7 +227,7 @@ class MpiFabric : public Fabric {
     }
     session_->set_disorderly();
     std::fflush(stdout);
-    std::fprintf(stderr, "rank %d: %s\n", rank_, message.c_str());
+    std::fprintf(stderr, "tetra: error: %s\n", message.c_str());
     std::fflush(stderr);
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::_Exit(1);

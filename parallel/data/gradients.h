@@ -20,8 +20,8 @@ struct GradientOptions {
 };
 
 /// Owns the main gradients of a parameter set. Autograd's gradient of each micro-batch is ADDED to the main gradient as
-/// soon as it is ready, and freed. In the last micro-batch of a window each bucket is sent on its way as soon as its last
-/// gradient is in. Every reduction is a sum: the loss carries the division.
+/// soon as it is ready, and freed. In the last micro-batch of a window each bucket is sent on its way as soon as its
+/// last gradient is in. Every reduction is a sum: the loss carries the division.
 class GradientReducer {
  public:
   GradientReducer(ParameterSet& parameters, const Group& grad_group, const Group& tp_group, GradientOptions options);

@@ -37,6 +37,8 @@ double global_grad_norm(const ParameterSet& parameters, const Group& tp) {
   return std::sqrt(total.item<double>());
 }
 
-double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
+double clip_factor(double norm, double max_norm) {
+  return std::min(1.0, max_norm / (norm + 1e-6));
+}
 
 }  // namespace tetra

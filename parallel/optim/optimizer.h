@@ -17,9 +17,9 @@ struct OptimizerOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;   // for parameters with two or more dims
-  double momentum = 0.0;       // sgd
-  bool nesterov = false;       // sgd
+  double weight_decay = 0.1;  // for parameters with two or more dims
+  double momentum = 0.0;      // sgd
+  bool nesterov = false;      // sgd
 };
 
 /// State is made on the first step, in the master type.

@@ -44,9 +44,13 @@ TpCut TpCut::kv_heads(std::vector<int64_t> shape, int64_t tp, int64_t heads, int
   return {std::move(shape), 0, std::move(ranges)};
 }
 
-Slice TpCut::slice(int64_t tp_rank) const { return {shape_, dim_, ranges_.at(tp_rank)}; }
+Slice TpCut::slice(int64_t tp_rank) const {
+  return {shape_, dim_, ranges_.at(tp_rank)};
+}
 
-bool TpCut::is_replicated() const { return tp() > 1 && slice(0).is_whole() && slice(tp() - 1).is_whole(); }
+bool TpCut::is_replicated() const {
+  return tp() > 1 && slice(0).is_whole() && slice(tp() - 1).is_whole();
+}
 
 bool TpCut::overlaps() const {
   int64_t held = 0;

@@ -29,8 +29,8 @@ class TpCut {
   /// True where some index belongs to more than one rank.
   bool overlaps() const;
 
-  /// Where, in this rank's LOCAL tensor along dim(), the indices lie that no lower rank holds: every index of the global
-  /// tensor is owned by exactly one rank. Norms and export count owned parts alone.
+  /// Where, in this rank's LOCAL tensor along dim(), the indices lie that no lower rank holds: every index of the
+  /// global tensor is owned by exactly one rank. Norms and export count owned parts alone.
   std::vector<Range> owned_local(int64_t tp_rank) const;
   /// The same indices in the global tensor.
   std::vector<Range> owned_global(int64_t tp_rank) const;

@@ -3,7 +3,9 @@
 namespace tetra {
 namespace {
 
-at::Tensor value_of(const Parameter* parameter) { return parameter == nullptr ? at::Tensor() : parameter->value; }
+at::Tensor value_of(const Parameter* parameter) {
+  return parameter == nullptr ? at::Tensor() : parameter->value;
+}
 
 }  // namespace
 

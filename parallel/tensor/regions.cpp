@@ -43,7 +43,9 @@ at::Tensor pad_rows(const at::Tensor& x, int64_t rows) {
   return x.size(0) == rows ? x.contiguous() : at::constant_pad_nd(x, {0, 0, 0, rows - x.size(0)});
 }
 
-int64_t rows_per_rank(int64_t tokens, const Group& group) { return (tokens + group.size() - 1) / group.size(); }
+int64_t rows_per_rank(int64_t tokens, const Group& group) {
+  return (tokens + group.size() - 1) / group.size();
+}
 
 at::Tensor gather_rows(const at::Tensor& x, const Region& region, const char* direction) {
   auto all = at::empty({x.size(0) * region.group->size(), x.size(1)}, x.options());
@@ -110,9 +112,15 @@ struct LeaveVarying : Function<LeaveVarying> {
 
 }  // namespace
 
-bool TensorParallel::cuts_tokens() const { return sequence_parallel && group.size() > 1; }
-int64_t TensorParallel::size() const { return group.size(); }
-int64_t TensorParallel::rank() const { return group.rank(); }
+bool TensorParallel::cuts_tokens() const {
+  return sequence_parallel && group.size() > 1;
+}
+int64_t TensorParallel::size() const {
+  return group.size();
+}
+int64_t TensorParallel::rank() const {
+  return group.rank();
+}
 
 Replicated enter(const Stream& x, const TensorParallel& tp, const std::string& site) {
   if (tp.size() == 1) {
@@ -152,7 +160,9 @@ at::Tensor gather_last_dim(const Varying& x, int64_t global_size, const TensorPa
   return at::cat(parts, 1);
 }
 
-Stream operator+(const Stream& a, const Stream& b) { return {a.tensor + b.tensor, a.tokens}; }
+Stream operator+(const Stream& a, const Stream& b) {
+  return {a.tensor + b.tensor, a.tokens};
+}
 
 TokenRange stream_tokens(int64_t tokens, const TensorParallel& tp) {
   if (!tp.cuts_tokens()) {

@@ -1,5 +1,6 @@
 #pragma once
-// What a tensor is along the tp axis, as C++ types: a forgotten region function is a compile error, not a wrong gradient.
+// What a tensor is along the tp axis, as C++ types: a forgotten region function is a compile error, not a wrong
+// gradient.
 //   Replicated  equal on all ranks, its gradient is a partial sum
 //   Varying     a different part on each rank (heads, features, tokens)
 //   Partial     the ranks' tensors add up to the value
@@ -24,8 +25,8 @@ using Replicated = Typed<Spmd::replicated>;
 using Varying = Typed<Spmd::varying>;
 using Partial = Typed<Spmd::partial>;
 
-/// Residual stream, [T, H], or [ceil(T/tp), H] of the flattened tokens under sequence_parallel (padded at the end of the
-/// last ranks, so that tp need not divide T). `tokens` is T.
+/// Residual stream, [T, H], or [ceil(T/tp), H] of the flattened tokens under sequence_parallel (padded at the end of
+/// the last ranks, so that tp need not divide T). `tokens` is T.
 struct Stream {
   at::Tensor tensor;
   int64_t tokens;

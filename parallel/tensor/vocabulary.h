@@ -1,6 +1,6 @@
 #pragma once
-// Embedding, output head and loss over a vocabulary cut over tp. tp need not divide the vocabulary: the cut is uneven and
-// no padded logit exists.
+// Embedding, output head and loss over a vocabulary cut over tp. tp need not divide the vocabulary: the cut is uneven
+// and no padded logit exists.
 
 #include <string>
 
@@ -11,8 +11,8 @@
 
 namespace tetra {
 
-/// Rows of `table` [V/tp, H] for ids [T] (int64, all in [0, V)): each rank adds the rows that it holds. The gradient of a
-/// row that several tokens share accumulates in at least fp32.
+/// Rows of `table` [V/tp, H] for ids [T] (int64, all in [0, V)): each rank adds the rows that it holds. The gradient of
+/// a row that several tokens share accumulates in at least fp32.
 Stream vocab_parallel_embedding(const at::Tensor& ids, const Parameter& table, const TensorParallel& tp,
                                 const std::string& site);
 

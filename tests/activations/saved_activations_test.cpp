@@ -1,5 +1,5 @@
-// What a layer saves for its backward, counted tensor by tensor as autograd packs it. A program of its own: the hooks sit
-// in the process's autograd engine.
+// What a layer saves for its backward, counted tensor by tensor as autograd packs it. A program of its own: the hooks
+// sit in the process's autograd engine.
 
 #include <cstdint>
 #include <functional>

@@ -53,13 +53,14 @@ TEST(Attention, agrees_with_a_plain_softmax) {
   }
 }
 
-// Scores of some 5000 have absolute roundings of 3e-4 in float.
+// Scores of some 5000 have absolute roundings of 3e-4 in float; and where the softmax is nearly one-hot, gradients are
+// small differences with an output that was rounded to 16 bits.
 TEST(Attention, survives_large_scores) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor q = 30 * random({1, 300, 2, 32}), k = 30 * random({1, 300, 1, 32}), v = random({1, 300, 1, 32});
     compare([&](const Tensors& t) -> Tensors { return {attention(t[0], t[1], t[2], true)}; },
             [&](const Tensors& t) -> Tensors { return {plain(t[0], t[1], t[2], true, 1 / std::sqrt(32.0))}; },
-            {q, k, v}, {random({1, 300, 2, 32})}, type, type == at::kFloat ? 1e-3 : 3e-2);
+            {q, k, v}, {random({1, 300, 2, 32})}, type, type == at::kFloat ? 1e-3 : 0.2);
   }
 }
 

@@ -152,8 +152,8 @@ Errors compare(const Trajectory& got, const Trajectory& expected) {
   }
   for (const auto& [name, weight] : got.weights) {
     const auto& wanted = expected.weights.at(name);
-    errors.weights = std::max({errors.weights, relative(weight.sum, wanted.sum, wanted.l2),
-                               relative(weight.l2, wanted.l2, wanted.l2)});
+    errors.weights = std::max(
+        {errors.weights, relative(weight.sum, wanted.sum, wanted.l2), relative(weight.l2, wanted.l2, wanted.l2)});
   }
   double largest = 0;
   for (const double logit : expected.probe) {

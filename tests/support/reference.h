@@ -29,7 +29,7 @@ struct Trajectory {
 /// A folder below tests/reference.
 struct Reference {
   std::string folder;
-  Config config;      // one rank, one micro-batch
+  Config config;  // one rank, one micro-batch
   Trajectory expected;
 };
 Reference load_reference(const std::string& name);

@@ -24,7 +24,9 @@ TemporaryFolder::~TemporaryFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-void write_text(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -43,9 +45,10 @@ namespace {
 std::string model_json(const SmallRun& run) {
   const std::string extra = run.extra.empty() ? "" : ", " + run.extra;
   if (run.model_type == "gpt2") {
-    return fmt::format(R"({{"model_type": "gpt2", "vocab_size": {}, "n_embd": {}, "n_inner": {}, "n_layer": {}, "n_head": {},
+    return fmt::format(
+        R"({{"model_type": "gpt2", "vocab_size": {}, "n_embd": {}, "n_inner": {}, "n_layer": {}, "n_head": {},
       "n_positions": 64, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "initializer_range": 0.1{}}})",
-                       run.vocab_size, run.hidden_size, run.intermediate_size, run.layers, run.heads, extra);
+        run.vocab_size, run.hidden_size, run.intermediate_size, run.layers, run.heads, extra);
   }
   return fmt::format(R"({{"model_type": "{}", "vocab_size": {}, "hidden_size": {}, "intermediate_size": {},
     "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "max_position_embeddings": 64,

@@ -16,8 +16,12 @@ constexpr int64_t kLayers = 2, kHidden = 32, kVocab = 96, kBatch = 4, kLength = 
 // One step's ledger of rank 0.
 Ledger one_step(const Layout& layout, const std::string& precision, int64_t* local_parameters = nullptr) {
   const TemporaryFolder folder;
-  const Config config = apply(small_config({.vocab_size = kVocab, .hidden_size = kHidden, .layers = kLayers,
-                                            .batch = kBatch, .seq_len = kLength, .precision = precision},
+  const Config config = apply(small_config({.vocab_size = kVocab,
+                                            .hidden_size = kHidden,
+                                            .layers = kLayers,
+                                            .batch = kBatch,
+                                            .seq_len = kLength,
+                                            .precision = precision},
                                            folder),
                               layout);
   Ledger result;
@@ -83,7 +87,9 @@ TEST(DataParallelBytes, EqualTheFormulaOnceAWindow) {
   }
 }
 
-TEST(OneRank, SendsNothing) { EXPECT_EQ(one_step({}, "fp32").total().calls, 0); }
+TEST(OneRank, SendsNothing) {
+  EXPECT_EQ(one_step({}, "fp32").total().calls, 0);
+}
 
 }  // namespace
 }  // namespace tetra::testing

@@ -1,5 +1,5 @@
-// For each collective in a path: leave it out, and the trajectory is wrong. The sites are those that a run really used, so
-// a new one is covered without a line here.
+// For each collective in a path: leave it out, and the trajectory is wrong. The sites are those that a run really used,
+// so a new one is covered without a line here.
 
 #include <algorithm>
 #include <mutex>
@@ -31,8 +31,8 @@ std::set<std::string> sites_used(const Config& config) {
   return sites;
 }
 
-// Loss, norm or final weights must be off by more than the tolerance that the whole table keeps; a run that ends with an
-// error (ranks that disagree about a loss that is not finite) has been noticed as well.
+// Loss, norm or final weights must be off by more than the tolerance that the whole table keeps; a run that ends with
+// an error (ranks that disagree about a loss that is not finite) has been noticed as well.
 bool is_noticed(const Reference& reference, const Layout& layout, const std::string& site) {
   try {
     const auto drop = [&](World& world) { world.ledger().dropped_site = site; };
@@ -50,21 +50,21 @@ TEST_P(EveryCollective, IsMissedWhenItIsLeftOut) {
   const auto sites = sites_used(apply(reference.config, layout));
   EXPECT_GE(sites.size(), 8U);
   for (const std::string& site : sites) {
-    EXPECT_TRUE(is_noticed(reference, layout, site)) << "without " << site << " the trajectory of " << model << " on "
-                                                     << layout.name() << " is the same";
+    EXPECT_TRUE(is_noticed(reference, layout, site))
+        << "without " << site << " the trajectory of " << model << " on " << layout.name() << " is the same";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Paths, EveryCollective,
-    ::testing::Values(std::pair{"llama_masked", Layout{.dp = 2, .tp = 2}},
-                      std::pair{"llama_masked", Layout{.dp = 2, .tp = 2, .sequence_parallel = true}},
-                      std::pair{"llama_odd_vocab", Layout{.tp = 8, .sequence_parallel = true}},
-                      std::pair{"gpt2", Layout{.dp = 2, .tp = 2, .sequence_parallel = true}}),
-    [](const auto& info) {
-      const std::string name = std::string(info.param.first) + "_" + info.param.second.name();
-      return name.substr(0, name.rfind("_x"));
-    });
+INSTANTIATE_TEST_SUITE_P(Paths, EveryCollective,
+                         ::testing::Values(std::pair{"llama_masked", Layout{.dp = 2, .tp = 2}},
+                                           std::pair{"llama_masked",
+                                                     Layout{.dp = 2, .tp = 2, .sequence_parallel = true}},
+                                           std::pair{"llama_odd_vocab", Layout{.tp = 8, .sequence_parallel = true}},
+                                           std::pair{"gpt2", Layout{.dp = 2, .tp = 2, .sequence_parallel = true}}),
+                         [](const auto& info) {
+                           const std::string name = std::string(info.param.first) + "_" + info.param.second.name();
+                           return name.substr(0, name.rfind("_x"));
+                         });
 
 }  // namespace
 }  // namespace tetra::testing

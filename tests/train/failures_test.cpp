@@ -33,7 +33,8 @@ std::string failure_of(const Config& config, const Layout& layout = {.dp = 2, .t
   return "";
 }
 
-void expect_failure(const Config& config, const std::vector<std::string>& words, const Layout& layout = {.dp = 2, .tp = 2}) {
+void expect_failure(const Config& config, const std::vector<std::string>& words,
+                    const Layout& layout = {.dp = 2, .tp = 2}) {
   const std::string message = failure_of(config, layout);
   for (const std::string& word : words) {
     EXPECT_NE(message.find(word), std::string::npos) << "'" << word << "' is not in: " << message;

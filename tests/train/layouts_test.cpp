@@ -11,17 +11,25 @@
 namespace tetra::testing {
 namespace {
 
-const std::vector<const char*> kModels = {"llama",           "llama_f64",    "llama_odd_vocab",
-                                          "llama_deep",      "llama_masked", "gpt2"};
+const std::vector<const char*> kModels = {"llama",      "llama_f64",    "llama_odd_vocab",
+                                          "llama_deep", "llama_masked", "gpt2"};
 
 const std::vector<Layout> kLayouts = {
-    {.dp = 1, .tp = 1}, {.dp = 2, .tp = 1}, {.dp = 4, .tp = 1},
-    {.dp = 1, .tp = 2}, {.dp = 1, .tp = 2, .sequence_parallel = true},
-    {.dp = 1, .tp = 4}, {.dp = 1, .tp = 4, .sequence_parallel = true},
-    {.dp = 1, .tp = 8}, {.dp = 1, .tp = 8, .sequence_parallel = true},
-    {.dp = 2, .tp = 2}, {.dp = 2, .tp = 2, .sequence_parallel = true},
-    {.dp = 2, .tp = 4}, {.dp = 2, .tp = 4, .sequence_parallel = true},
-    {.dp = 3, .tp = 1}, {.dp = 3, .tp = 2, .sequence_parallel = true},
+    {.dp = 1, .tp = 1},
+    {.dp = 2, .tp = 1},
+    {.dp = 4, .tp = 1},
+    {.dp = 1, .tp = 2},
+    {.dp = 1, .tp = 2, .sequence_parallel = true},
+    {.dp = 1, .tp = 4},
+    {.dp = 1, .tp = 4, .sequence_parallel = true},
+    {.dp = 1, .tp = 8},
+    {.dp = 1, .tp = 8, .sequence_parallel = true},
+    {.dp = 2, .tp = 2},
+    {.dp = 2, .tp = 2, .sequence_parallel = true},
+    {.dp = 2, .tp = 4},
+    {.dp = 2, .tp = 4, .sequence_parallel = true},
+    {.dp = 3, .tp = 1},
+    {.dp = 3, .tp = 2, .sequence_parallel = true},
 };
 
 class Layouts : public ::testing::TestWithParam<std::tuple<const char*, Layout>> {};
@@ -38,7 +46,8 @@ TEST_P(Layouts, GiveTheReferenceTrajectory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Layouts, ::testing::Combine(::testing::ValuesIn(kModels), ::testing::ValuesIn(kLayouts)),
+INSTANTIATE_TEST_SUITE_P(Table, Layouts,
+                         ::testing::Combine(::testing::ValuesIn(kModels), ::testing::ValuesIn(kLayouts)),
                          [](const auto& info) {
                            const Layout& layout = std::get<1>(info.param);
                            std::string name = std::string(std::get<0>(info.param)) + "_" + layout.name();

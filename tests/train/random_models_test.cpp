@@ -21,8 +21,11 @@ struct Case {
   std::vector<Layout> layouts;
 };
 
-const std::vector<Layout> kUsual = {{.dp = 2}, {.tp = 2, .sequence_parallel = true}, {.dp = 2, .tp = 4},
-                                    {.dp = 3, .tp = 2}, {.tp = 4, .sequence_parallel = true, .micro_batches = 3}};
+const std::vector<Layout> kUsual = {{.dp = 2},
+                                    {.tp = 2, .sequence_parallel = true},
+                                    {.dp = 2, .tp = 4},
+                                    {.dp = 3, .tp = 2},
+                                    {.tp = 4, .sequence_parallel = true, .micro_batches = 3}};
 
 const std::vector<Case> kCases = {
     {"llama", {}, kUsual},
@@ -43,9 +46,19 @@ const std::vector<Case> kCases = {
      kUsual},
     // Nothing divides anything: 3 and 7 ranks, uneven feed-forward, batch and tokens.
     {"odd_heads_3",
-     {.vocab_size = 101, .hidden_size = 30, .intermediate_size = 47, .heads = 3, .kv_heads = 3, .batch = 5, .seq_len = 7},
-     {{.tp = 3}, {.tp = 3, .sequence_parallel = true, .micro_batches = 2}, {.dp = 3}, {.dp = 2, .tp = 3},
-      {.dp = 5, .sequence_parallel = true}, {.dp = 4, .micro_batches = 2}}},
+     {.vocab_size = 101,
+      .hidden_size = 30,
+      .intermediate_size = 47,
+      .heads = 3,
+      .kv_heads = 3,
+      .batch = 5,
+      .seq_len = 7},
+     {{.tp = 3},
+      {.tp = 3, .sequence_parallel = true, .micro_batches = 2},
+      {.dp = 3},
+      {.dp = 2, .tp = 3},
+      {.dp = 5, .sequence_parallel = true},
+      {.dp = 4, .micro_batches = 2}}},
     {"straddling_kv_heads_7",
      {.model_type = "qwen2", .hidden_size = 56, .heads = 14, .kv_heads = 2, .batch = 3, .seq_len = 5},
      {{.tp = 2}, {.tp = 7}, {.tp = 7, .sequence_parallel = true}, {.tp = 14, .sequence_parallel = true}}},
@@ -96,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(Table, RandomModels, ::testing::ValuesIn(kCases),
 
 TEST(Repeats, AreEqualToTheLastBit) {
   const TemporaryFolder folder;
-  const Config config = apply(small_config({.precision = "fp32"}, folder), {.dp = 2, .tp = 2, .sequence_parallel = true});
+  const Config config =
+      apply(small_config({.precision = "fp32"}, folder), {.dp = 2, .tp = 2, .sequence_parallel = true});
   const Trajectory first = train_local(config);
   const Trajectory second = train_local(config);
   EXPECT_EQ(first.losses, second.losses);
@@ -120,7 +134,8 @@ TEST(Bf16, StaysNearFp32AndAgreesOverLayouts) {
   const Trajectory exact = train_local(small_config(run, folder));
   run.precision = "bf16";
   const Config config = small_config(run, folder);
-  for (const Layout& layout : {Layout{}, Layout{.dp = 2}, Layout{.tp = 2}, Layout{.dp = 2, .tp = 2, .sequence_parallel = true}}) {
+  for (const Layout& layout :
+       {Layout{}, Layout{.dp = 2}, Layout{.tp = 2}, Layout{.dp = 2, .tp = 2, .sequence_parallel = true}}) {
     const Errors errors = compare(train_local(apply(config, layout)), exact);
     EXPECT_LT(errors.loss, 4e-3) << layout.name() << ": " << errors;
     EXPECT_LT(errors.norm, 4e-2) << layout.name() << ": " << errors;

@@ -141,22 +141,31 @@ void LocalChannel::work(Lock& lock, const std::shared_ptr<Exchange>& exchange, c
     error = e.what();
   }
   lock.lock();
-  --exchange->active;
   if (!error.empty()) {
     fail(*exchange, fmt::format("{} of group {}: {}", exchange->title(), exchange->group(), error));
+  } else if (exchange->all_done()) {
+    complete(lock, *exchange);
   }
-  std::vector<c10::Storage> released;
-  if (exchange->stage == Exchange::Stage::full && exchange->all_done()) {
-    exchange->stage = Exchange::Stage::complete;
-    retire(*exchange);
-    released = exchange->release();
-  }
+  --exchange->active;
   if (exchange->stage == Exchange::Stage::complete || (exchange->stopped && exchange->active == 0)) {
     exchange->changed.notify_all();
   }
+}
+
+// Lets go of the tensors before anyone's wait returns: whoever waited is then their only owner again.
+void LocalChannel::complete(Lock& lock, Exchange& exchange) {
+  if (exchange.stage != Exchange::Stage::full || exchange.releasing) {
+    return;
+  }
+  exchange.releasing = true;
+  std::vector<c10::Storage> tensors = exchange.release();
   lock.unlock();
-  released.clear();  // may free memory, which can take long
+  tensors.clear();
   lock.lock();
+  if (exchange.stage == Exchange::Stage::full) {
+    exchange.stage = Exchange::Stage::complete;
+    retire(exchange);
+  }
 }
 
 void LocalChannel::help(int party) {

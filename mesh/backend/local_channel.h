@@ -77,6 +77,7 @@ class LocalChannel {
   void filled(Lock& lock, const std::shared_ptr<Exchange>& exchange, int party);
   template <typename Work>
   void work(Lock& lock, const std::shared_ptr<Exchange>& exchange, const Work& pieces);
+  void complete(Lock& lock, Exchange& exchange);
   void fail(Exchange& exchange, std::string message);
   void retire(const Exchange& exchange);
   [[noreturn]] void leave(Lock& lock, Exchange& exchange, std::string message);

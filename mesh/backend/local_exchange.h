@@ -77,6 +77,7 @@ class Exchange {
   std::atomic<Stage> stage = Stage::open;
   std::atomic<bool> stopped = false;  // failed or given up: no new piece is begun
   int active = 0;                     // threads at work on pieces
+  bool releasing = false;             // all pieces are done, a thread lets go of the tensors
   int withdrawn = -1;                 // the party that gave up while an exception passed through it
   std::string error;
   std::condition_variable changed;

@@ -13,13 +13,15 @@
 
 namespace {
 
-/// Every rank but 1 waits for all; rank 1 throws, or has another size.
-void run(tetra::Fabric& fabric, const std::string& how) {
+using Group = c10::intrusive_ptr<c10d::Backend>;
+
+/// Every rank but 1 waits for all in `group`, which is made here; rank 1 throws, or has another size.
+void run(tetra::Fabric& fabric, const std::string& how, Group& group) {
   std::vector<int> ranks;
   for (int rank = 0; rank < fabric.size(); ++rank) {
     ranks.push_back(rank);
   }
-  const auto group = fabric.make_group(ranks, "world", std::chrono::seconds(100));
+  group = fabric.make_group(ranks, "world", std::chrono::seconds(100));
   if (fabric.rank() == 1 && how != "size") {
     tetra::fail("shard {} is broken", fabric.rank());
   }
@@ -27,11 +29,13 @@ void run(tetra::Fabric& fabric, const std::string& how) {
   group->allreduce(x, c10d::AllreduceOptions())->wait();
 }
 
-/// A launcher that catches and tells the fabric.
+/// A launcher that catches and tells the fabric. The group outlives the error, as in a World: the others learn of it
+/// from the message, not from a connection that goes before it is said.
 int catch_and_abort(const tetra::Place& place, const std::string& how) {
   const auto fabric = tetra::make_fabric(place, "cpu");
+  Group group;
   try {
-    run(*fabric, how);
+    run(*fabric, how, group);
   } catch (const std::exception& error) {
     fabric->abort(error.what());
   }
@@ -42,7 +46,8 @@ int catch_and_abort(const tetra::Place& place, const std::string& how) {
 int unwind(const tetra::Place& place, const std::string& how) {
   try {
     const auto fabric = tetra::make_fabric(place, "cpu");
-    run(*fabric, how);
+    Group group;
+    run(*fabric, how, group);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 3;
@@ -61,7 +66,8 @@ int main(int, char** arguments) {
     return unwind(place, how);
   }
   if (how == "uncaught") {
-    run(*tetra::make_fabric(place, "cpu"), how);
+    Group group;
+    run(*tetra::make_fabric(place, "cpu"), how, group);
     return 0;
   }
   return how == "unwind" ? unwind(place, how) : catch_and_abort(place, how);

@@ -5,6 +5,7 @@
 
 #include "kernels/composite.h"
 #include "kernels/cpu/row_blocks.h"
+#include "kernels/device_kernels.h"
 
 namespace tetra {
 namespace {
@@ -25,7 +26,16 @@ int64_t rows_of(const at::Tensor& x) {
   return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
 }
 
+/// The plug-in's kernel is for fp32 and bf16.
+bool has_plugin_kernel(const at::Tensor& x) {
+  return x.is_cuda() && cuda_kernels().rms_norm != nullptr &&
+         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
 at::Tensor rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (has_plugin_kernel(x)) {
+    return cuda_kernels().rms_norm(x, weight, eps);
+  }
   if (!cpu::on_cpu(x)) {
     return composite::rms_norm(x, weight, eps);
   }
@@ -42,6 +52,10 @@ at::Tensor rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, doubl
 }
 
 variable_list rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (has_plugin_kernel(x)) {
+    auto [grad_x, grad_weight] = cuda_kernels().rms_norm_backward(grad, x, weight, eps);
+    return {grad_x, grad_weight};
+  }
   if (!cpu::on_cpu(x)) {
     auto [grad_x, grad_weight] = composite::rms_norm_backward(grad, x, weight, eps);
     return {grad_x, grad_weight};

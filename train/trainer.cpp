@@ -13,6 +13,7 @@
 #include "mesh/collectives.h"
 #include "models/weights.h"
 #include "parallel/optim/grad_norm.h"
+#include "train/device.h"
 
 namespace tetra {
 namespace {
@@ -51,6 +52,7 @@ ModelConfig resolve_model_config(const ModelSource& source) {
 
 Trainer::Trainer(const Config& config, World& world)
     : config_(config), world_(world), tp_{world.group(Axis::tp), config.parallelism.sequence_parallel} {
+  const at::Device device = prepare_device(config.device, world.local_rank());
   const ModelConfig model = resolve_model_config(config.model);
   check_model_layout(model, world.mesh().degrees());
   check_trainable(model, config.data.seq_len);
@@ -58,7 +60,7 @@ Trainer::Trainer(const Config& config, World& world)
   plan_ = plan_batch(config.train.global_batch_size, config.train.micro_batch_size, dp.size(), dp.rank());
   samples_ = open_samples(config, model.vocab_size);
 
-  model_ = make_causal_lm(model, parse_precision(config.train.precision), tp_);
+  model_ = make_causal_lm(model, parse_precision(config.train.precision), tp_, device);
   if (config.model.from.empty()) {
     draw_weights(*model_, config.seed);
   } else {
@@ -83,9 +85,10 @@ StepResult Trainer::step() {
 
 Trainer::Window Trainer::read_window() const {
   const Rows rows = samples_->read(steps_done_, plan_.rows);
-  Window window{rows.ids, shift_labels(rows.labels)};
+  const at::Device device = model_->parameters().device();
+  Window window{rows.ids.to(device), shift_labels(rows.labels).to(device)};
   const int64_t mine = window.labels.ne(kIgnoreIndex).sum().item<int64_t>();
-  window.counted = sum_over(mine, world_.group(Flat::grad), model_->parameters().device(), "token_count");
+  window.counted = sum_over(mine, world_.group(Flat::grad), device, "token_count");
   return window;
 }
 

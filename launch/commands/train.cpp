@@ -43,6 +43,9 @@ Plan make_plan(const TrainArguments& arguments, const Place& place) {
   if (loaded.config.device == "auto") {
     loaded.config.device = "cpu";
   }
+  require(loaded.config.device != "cuda" || world_size == 1 || place.source != "none",
+          "device cuda with {} ranks: a GPU belongs to a process; start them with mpirun -n {}, srun or torchrun",
+          world_size, world_size);
   return {loaded.config, static_cast<int>(world_size)};
 }
 

@@ -461,6 +461,9 @@ std::vector<std::string> all_gather_strings(const std::string& text, const Group
   const at::Tensor lengths = gather(at::empty({static_cast<int64_t>(n)}, at::kLong), length);
   const auto* sizes = static_cast<const int64_t*>(lengths.const_data_ptr());
   const int64_t longest = *std::max_element(sizes, sizes + n);
+  if (longest == 0) {
+    return result;
+  }
   at::Tensor padded = at::empty({longest}, at::kByte);
   std::memcpy(padded.data_ptr(), text.data(), text.size());
   std::memset(static_cast<char*>(padded.data_ptr()) + text.size(), 0, static_cast<size_t>(longest) - text.size());

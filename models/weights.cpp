@@ -1,7 +1,9 @@
 #include "models/weights.h"
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "kernels/error.h"
 #include "mesh/collectives.h"
 #include "mesh/world.h"
+#include "models/safetensors_output.h"
 
 namespace tetra {
 namespace {
@@ -79,7 +82,8 @@ std::optional<at::Tensor> gather_parameter(const Parameter& parameter, const Wor
   return whole;
 }
 
-using Declared = std::vector<std::pair<std::string, std::pair<at::ScalarType, std::vector<int64_t>>>>;
+using TypeAndShape = std::pair<at::ScalarType, std::vector<int64_t>>;
+using Declared = std::vector<std::pair<std::string, TypeAndShape>>;
 
 Declared declare(const CausalLM& model) {
   Declared tensors;
@@ -89,31 +93,47 @@ Declared declare(const CausalLM& model) {
   return tensors;
 }
 
-const Parameter& find(const CausalLM& model, const std::string& name) {
-  const auto& all = model.parameters().all();
-  return *std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
-}
+// All files of an export under temporary names, with their room on the disk, so that one that fails leaves an earlier
+// export as it was: shards of the two must not stand side by side.
+class ExportFiles {
+ public:
+  ExportFiles(fs::path folder, const Declared& tensors, const ShardPlan& plan, const std::string& config)
+      : folder_(std::move(folder)), plan_(plan), config_(folder_ / "config.json", config.size()) {
+    const std::map<std::string, TypeAndShape> types(tensors.begin(), tensors.end());
+    for (const auto& [file, names] : plan.files) {
+      std::map<std::string, TypeAndShape> declared;
+      for (const std::string& name : names) {
+        declared.emplace(name, types.at(name));
+      }
+      SafetensorsWriter& writer = writers_.emplace_back(folder_ / file, std::move(declared));
+      for (const std::string& name : names) {
+        writer_of_[name] = &writer;
+      }
+    }
+    config_.write_at(0, config.data(), config.size());
+  }
 
-void write_file(const CausalLM& model, const World& world, const fs::path& path,
-                const std::vector<std::string>& names) {
-  std::optional<SafetensorsWriter> writer;
-  if (world.is_main_process()) {
-    std::map<std::string, std::pair<at::ScalarType, std::vector<int64_t>>> tensors;
-    for (const std::string& name : names) {
-      const Parameter& parameter = find(model, name);
-      tensors[name] = {parameter.value.scalar_type(), parameter.cut.global_shape()};
+  void write(const std::string& name, const at::Tensor& tensor) { writer_of_.at(name)->write(name, tensor); }
+
+  void finish() {
+    for (SafetensorsWriter& writer : writers_) {
+      writer.finish();
     }
-    writer.emplace(path, std::move(tensors));
-  }
-  for (const std::string& name : names) {
-    if (const auto whole = gather_parameter(find(model, name), world)) {
-      writer->write(name, *whole);
+    // What an earlier export left would be read in these files' place; it goes when they are all there.
+    remove_stale_weight_files(folder_, plan_);
+    if (!plan_.index_json.empty()) {
+      write_file_atomically(folder_ / kWeightIndexFile, plan_.index_json);
     }
+    config_.commit();
   }
-  if (writer) {
-    writer->finish();
-  }
-}
+
+ private:
+  const fs::path folder_;
+  const ShardPlan& plan_;
+  AtomicFile config_;
+  std::deque<SafetensorsWriter> writers_;
+  std::map<std::string, SafetensorsWriter*> writer_of_;
+};
 
 // The ranks that hold the first copy of the model.
 bool takes_part(const World& world) {
@@ -145,21 +165,21 @@ void draw_weights(CausalLM& model, uint64_t seed) {
 
 void export_model(const CausalLM& model, const World& world, const std::string& folder, int64_t max_shard_bytes) {
   if (takes_part(world)) {
+    const Declared tensors = declare(model);
+    const ShardPlan plan = plan_shards(tensors, max_shard_bytes);
+    std::optional<ExportFiles> files;
     if (world.is_main_process()) {
       fs::create_directories(folder);
+      const char* dtype = dtype_name(model.parameters().precision().compute);
+      files.emplace(folder, tensors, plan, write_model_config(model.config(), dtype));
     }
-    const ShardPlan plan = plan_shards(declare(model), max_shard_bytes);
-    for (const auto& [file, names] : plan.files) {
-      write_file(model, world, fs::path(folder) / file, names);
-    }
-    if (world.is_main_process()) {
-      // What an earlier export left would be read in these files' place; it goes when they are all there.
-      remove_stale_weight_files(folder, plan);
-      if (!plan.index_json.empty()) {
-        write_file_atomically(fs::path(folder) / kWeightIndexFile, plan.index_json);
+    for (const Parameter& parameter : model.parameters().all()) {
+      if (const auto whole = gather_parameter(parameter, world)) {
+        files->write(parameter.name, *whole);
       }
-      const std::string config = write_model_config(model.config(), dtype_name(model.parameters().precision().compute));
-      write_file_atomically(fs::path(folder) / "config.json", config);
+    }
+    if (files) {
+      files->finish();
     }
   }
   world.barrier("export");

@@ -2,6 +2,7 @@
 """Loads a folder that Tetra wrote with transformers, and compares the logits that Tetra computed.
 
   check_export.py FOLDER LOGITS.json [FOLDER LOGITS.json ...] [--tolerance X]
+  check_export.py --all PARENT [PARENT ...]             every folder in PARENT with the logits.json in it
 
 LOGITS.json: {"dtype": "float64" or "float32", "tokens": [B][S], "logits": [B][s][V]}, where s positions from the end of
 the sequence are given (s = S: all). transformers computes in that dtype. The error is the largest difference divided by
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 
-from hf import Failure, logits_of, torch, transformers
+from hf import Failure, folders_in, logits_of, torch, transformers
 
 TOLERANCES = {"float64": 1e-10, "float32": 2e-5}
 TEXT = "Tokens, \tbytes\nand \u00e9\u4e2d\U0001f600 back."
@@ -51,12 +52,18 @@ def check(folder, logits, tolerance):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", nargs="+", metavar="FOLDER LOGITS")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--tolerance", type=float)
     options = parser.parse_args()
-    failed = len(options.pairs) % 2
-    if failed:
+    pairs = list(zip(options.pairs[::2], options.pairs[1::2]))
+    failed = 0
+    if options.all:
+        folders = [folder for parent in options.pairs for folder in folders_in(parent)]
+        pairs = [(folder, os.path.join(folder, "logits.json")) for folder in folders]
+    elif len(options.pairs) % 2:
         print("each folder needs a file of logits")
-    for folder, logits in zip(options.pairs[::2], options.pairs[1::2]):
+        failed = 1
+    for folder, logits in pairs:
         try:
             error, tolerance = check(folder, logits, options.tolerance)
             print(f"OK {folder}: largest error {error:.3g} (tolerance {tolerance:.3g})", flush=True)

@@ -2,19 +2,27 @@
 """Compares the weights of two folders, bit for bit: names, types, shapes, bytes.
 
   compare_tensors.py FOLDER_A FOLDER_B [FOLDER_A FOLDER_B ...]
+  compare_tensors.py --all PARENT_A PARENT_B                    the folders of the same name in each
 
-Also checks what transformers asks of each file: metadata {"format": "pt"}.
+FOLDER_B may hold float32 where FOLDER_A holds float16, of the same values: Tetra does not compute in float16. Also checks
+what transformers asks of each file: metadata {"format": "pt"}.
 """
+import os
 import sys
 
-from hf import Failure, safe_open, tensors_of, torch, weight_files
+from hf import Failure, folders_in, safe_open, tensors_of, torch, weight_files
 
 
 def bits(tensor):
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
+def widened(a, b):
+    return a.to(torch.float32) if a.dtype == torch.float16 and b.dtype == torch.float32 else a
+
+
 def differences(a, b):
+    a = {name: widened(tensor, b.get(name, tensor)) for name, tensor in a.items()}
     for name in sorted(a.keys() | b.keys()):
         if name not in a or name not in b:
             yield f"{name} is only in the {'second' if name not in a else 'first'}"
@@ -40,6 +48,9 @@ def compare(first, second):
 
 def main():
     folders = sys.argv[1:]
+    if folders[:1] == ["--all"] and len(folders) == 3:
+        first, second = sys.argv[2:]
+        folders = [path for a in folders_in(first) for path in (a, os.path.join(second, os.path.basename(a)))]
     if not folders or len(folders) % 2:
         sys.exit(__doc__)
     failed = 0

@@ -73,6 +73,15 @@ def logits_of(folder, tokens, dtype):
         return model(input_ids=torch.tensor(tokens), use_cache=False).logits.to(FLOAT64)
 
 
+def folders_in(parent):
+    """The folders in `parent`; none at all ends the script as skipped, since nothing was made to be compared."""
+    names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
+    if not names:
+        print(f"skipped: no folders in {parent}")
+        sys.exit(SKIPPED)
+    return [os.path.join(parent, name) for name in names]
+
+
 def weight_files(folder):
     """Files with weights, as a reader finds them: the single file, else those of the index."""
     single = os.path.join(folder, "model.safetensors")

@@ -15,7 +15,7 @@ from hf import FLOAT64, build, logits_of, torch, transformers
 SMALL = dict(vocab_size=97, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.2)
 GPT2 = dict(vocab_size=97, n_embd=32, n_layer=3, n_head=4, n_positions=64, initializer_range=0.2, bos_token_id=0,
-            eos_token_id=0)
+            eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 LINEAR = dict(rope_type="linear", rope_theta=5000.0, factor=2.5)

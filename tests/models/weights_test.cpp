@@ -319,8 +319,8 @@ TEST_F(Weights, AFolderThatCannotBeWrittenLeavesTheEarlierExport) {
   const std::string out = folder_ / "out";
   export_drawn(model, out);
   const auto before = contents(out);
-  fs::permissions(out, fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
-  fs::permissions(folder_.path(), fs::perms::owner_all | fs::perms::others_read | fs::perms::others_exec);
+  fs::permissions(out, fs::perms(0555));
+  fs::permissions(folder_.path(), fs::perms(0755));
   const bool root = ::geteuid() == 0;  // may write everywhere, but can be somebody else for a while
   ASSERT_EQ(root ? ::seteuid(65534) : 0, 0);
   const std::string message = export_failure(model, out, 1 << 30, 6);

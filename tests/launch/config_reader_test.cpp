@@ -68,7 +68,7 @@ train:
   recompute: none
 parallelism:
   {pp_size: 1, dp_replicate_size: 2, dp_shard_size: 3, cp_size: 4, sp_size: 5, tp_size: 6, ep_size: 7,
-   sequence_parallel: true, zero_stage: 2, cp_comm_strategy: all_gather, pipeline_schedule: 1f1b, virtual_stages: 2}
+   sequence_parallel: true, zero_stage: 2, cp_comm_strategy: allgather, pipeline_schedule: 1f1b, virtual_stages: 2}
 checkpoint: {dir: out/ckpt, every: 50, keep: 3, resume: auto}
 log: {metrics: out/metrics.jsonl, every: 2}
 export: out/model
@@ -166,7 +166,7 @@ TEST(Reader, WrongTypesAndValuesHavePlaces) {
        "c.yaml:1:27: train.scheduler.type is 'step'; use constant, linear or cosine"},
       {"train: {recompute: all}", "c.yaml:1:20: train.recompute is 'all'; use none, selective or full"},
       {"parallelism: {cp_comm_strategy: x}",
-       "c.yaml:1:33: parallelism.cp_comm_strategy is 'x'; use ring or all_gather"},
+       "c.yaml:1:33: parallelism.cp_comm_strategy is 'x'; use auto, ring, allgather or alltoall"},
       {"parallelism: {pipeline_schedule: 2f2b}",
        "c.yaml:1:34: parallelism.pipeline_schedule is '2f2b'; use gpipe, 1f1b"},
       {"parallelism: {backend: gloo}", "c.yaml:1:24: parallelism.backend is 'gloo'; use auto, local, mpi or nccl"},

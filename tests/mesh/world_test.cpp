@@ -1,5 +1,6 @@
 #include "mesh/world.h"
 
+#include <barrier>
 #include <thread>
 #include <vector>
 
@@ -89,6 +90,30 @@ TEST(World, CoresAreSharedOut) {
   on_ranks(2, [&](World&, const Group&) { EXPECT_EQ(at::get_num_threads(), std::max(1, cores / 2)); });
   on_ranks(64, [&](World&, const Group&) { EXPECT_EQ(at::get_num_threads(), std::max(1, cores / 64)); });
   EXPECT_EQ(at::get_num_threads(), cores);
+  int later = 0;
+  std::thread([&] { later = at::get_num_threads(); }).join();
+  EXPECT_EQ(later, cores);
+}
+
+// Gradient buckets are reduced while backward goes on: whoever posts the next one does its part of those before.
+TEST(World, PostingHelpsOlderOperationsAlong) {
+  std::barrier<> posted(3);
+  on_ranks(3, [&](World&, const Group& group) {
+    at::Tensor first = make(std::vector<double>(100000, 1));
+    at::Tensor second = make(std::vector<double>(100000, 1));
+    std::vector<at::Tensor> tensors = {first};
+    const auto older = group.backend()->allreduce(tensors, c10d::AllreduceOptions());
+    posted.arrive_and_wait();
+    EXPECT_FALSE(older->isCompleted());
+    posted.arrive_and_wait();
+    tensors = {second};
+    const auto later = group.backend()->allreduce(tensors, c10d::AllreduceOptions());
+    posted.arrive_and_wait();
+    EXPECT_TRUE(older->isCompleted());
+    EXPECT_EQ(values(first), std::vector<double>(100000, 3));
+    later->wait();
+    EXPECT_EQ(values(second), std::vector<double>(100000, 3));
+  });
 }
 
 TEST(World, TwoWorldsOnOneFabricDoNotMix) {

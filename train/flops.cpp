@@ -34,7 +34,7 @@ double measure(at::ScalarType type) {
   const auto b = at::ones({kSize, kSize}, type);
   auto c = at::empty({kSize, kSize}, type);
   double best = 1e30;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 10; ++i) {
     const auto start = std::chrono::steady_clock::now();
     at::mm_out(c, a, b);
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());

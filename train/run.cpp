@@ -81,6 +81,7 @@ RunResult run_training(const Config& config, World& world) {
   if (world.is_main_process()) {
     report.emplace(config, trainer);
   }
+  world.barrier("run.start");  // the machine's peak is measured before the ranks share it
   RunResult run;
   for (int64_t i = 0; i < config.train.steps; ++i) {
     const auto start = Clock::now();

@@ -262,6 +262,39 @@ TEST(Barrier, NobodyPassesEarly) {
   }
 }
 
+// Large enough for the copies that bypass the caches; places chosen so that every part is looked into.
+TEST(Large, CollectivesOfManyMebibytes) {
+  on_ranks(3, [](World& world, const Group& group) {
+    const int64_t count = 3 * 1000003;
+    const auto filled = [&](int64_t size, int rank) {
+      at::Tensor x = at::empty({size}, at::kFloat);
+      auto* v = static_cast<float*>(x.data_ptr());
+      for (int64_t i = 0; i < size; ++i) {
+        v[i] = static_cast<float>((i * 31 + rank * 7) % 1009);
+      }
+      return x;
+    };
+    const at::Tensor in = filled(count, world.rank());
+    at::Tensor sum = in.clone();
+    at::Tensor exchanged = at::empty({count}, at::kFloat);
+    at::Tensor part = at::empty({count / 3}, at::kFloat);
+    at::Tensor gathered = at::empty({3 * count}, at::kFloat);
+    all_reduce(sum, group, "s");
+    reduce_scatter(part, in, group, "s");
+    all_gather(gathered, in, group, "s");
+    all_to_all(exchanged, in, group, "s");
+    const at::Tensor expected = filled(count, 0).add(filled(count, 1)).add(filled(count, 2));
+    EXPECT_TRUE(equal_bits(sum, expected));
+    EXPECT_TRUE(equal_bits(part, expected.narrow(0, world.rank() * count / 3, count / 3).contiguous()));
+    for (int r = 0; r < 3; ++r) {
+      const at::Tensor other = filled(count, r);
+      EXPECT_TRUE(equal_bits(gathered.narrow(0, r * count, count), other));
+      EXPECT_TRUE(equal_bits(exchanged.narrow(0, r * count / 3, count / 3),
+                             other.narrow(0, world.rank() * count / 3, count / 3)));
+    }
+  });
+}
+
 TEST(Async, ManyInFlightWaitedForOutOfOrder) {
   for (int size : {2, 3, 8}) {
     on_ranks(size, [](World& world, const Group& group) {

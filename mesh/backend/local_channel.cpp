@@ -84,7 +84,7 @@ std::shared_ptr<Exchange> LocalChannel::post(int party, Contribution contributio
   if (!slot) {
     slot = std::make_shared<Exchange>(ranks_);
   }
-  const std::shared_ptr<Exchange> exchange = slot;
+  std::shared_ptr<Exchange> exchange = slot;
   if (exchange->add(party, std::move(contribution))) {
     open_.erase(call);
     filled(lock, exchange, party);
@@ -104,7 +104,7 @@ std::shared_ptr<Exchange> LocalChannel::post_message(int sender, int receiver, i
     mail_[{sender, receiver, tag, !is_sender}].push_back(exchange);
     return exchange;
   }
-  const std::shared_ptr<Exchange> exchange = counterparts.front();
+  std::shared_ptr<Exchange> exchange = std::move(counterparts.front());
   counterparts.pop_front();
   exchange->add(is_sender ? 0 : 1, std::move(contribution));
   filled(lock, exchange, is_sender ? 0 : 1);

@@ -4,9 +4,9 @@
 //
 // `site` names the place in the code that calls ("row_parallel.forward"): it appears in errors and counters, and tests
 // drop a site to see that it matters. All functions are collective over `group`, demand contiguous tensors (an Error,
-// never a silent copy), and are no-ops or plain copies on a group of size 1. Sums of bf16 and fp16 accumulate in fp32 and
-// add in rank order, so results are equal to the last bit on every rank and run. Errors: tetra::Error on a bad argument,
-// on time-out, and with the failing rank's message when another rank failed.
+// never a silent copy), and are no-ops or plain copies on a group of size 1. Sums of bf16 and fp16 accumulate in fp32
+// and add in rank order, so results are equal to the last bit on every rank and run. Errors: tetra::Error on a bad
+// argument, on time-out, and with the failing rank's message when another rank failed.
 //
 // SPMD types along an axis: R replicated (its gradient is partial), I invariant (gradient invariant), V varying,
 // P partial sum. all_reduce: P->I or P->R; all_gather: V->R or V->I; reduce_scatter: P->V; all_to_all: V->V.
@@ -31,7 +31,9 @@ class Pending {
   explicit Pending(std::unique_ptr<State> state);
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
-  ~Pending();  // waits, without throwing
+  /// Waits, without throwing. While an exception passes through it gives the operation up instead (c10d's Work::abort):
+  /// the other ranks may be waiting for this one.
+  ~Pending();
 
   void wait();
 
@@ -52,15 +54,18 @@ void reduce_scatter(at::Tensor& out, const at::Tensor& in, const Group& group, s
 Pending reduce_scatter_async(at::Tensor& out, const at::Tensor& in, const Group& group, std::string_view site);
 
 /// V->V: part i of `in` goes to rank i. Split sizes count elements of dim 0 of `in` and `out`; empty means equal parts.
+/// Sent: bytes(in) but for the part that stays; bytes(in)*(n-1)/n for equal parts.
 void all_to_all(at::Tensor& out, const at::Tensor& in, const Group& group, std::string_view site,
                 const std::vector<int64_t>& out_splits = {}, const std::vector<int64_t>& in_splits = {});
 Pending all_to_all_async(at::Tensor& out, const at::Tensor& in, const Group& group, std::string_view site,
                          const std::vector<int64_t>& out_splits = {}, const std::vector<int64_t>& in_splits = {});
 
-/// R: `x` of `root` (position in the group) overwrites the others' `x`.
+/// R: `x` of `root` (position in the group) overwrites the others' `x`. Sent: bytes(x) by the root, nothing by the
+/// others.
 void broadcast(at::Tensor& x, int root, const Group& group, std::string_view site);
 
-/// Point to point, `peer` is a position in the group; messages between a pair arrive in order for each tag.
+/// Point to point, `peer` is a position in the group; messages between a pair arrive in order for each tag. Waiting
+/// for a send may last until the peer has posted its receive: post both before waiting for either. Sent: bytes(x).
 Pending send_async(const at::Tensor& x, int peer, const Group& group, std::string_view site, int tag = 0);
 Pending receive_async(at::Tensor& x, int peer, const Group& group, std::string_view site, int tag = 0);
 

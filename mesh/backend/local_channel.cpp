@@ -173,7 +173,7 @@ void LocalChannel::help(int party) {
   for (size_t i = 0; i < full_.size();) {
     const std::shared_ptr<Exchange> exchange = full_[i];
     const bool mine = exchange->size() == static_cast<int>(ranks_.size()) && exchange->has_piece(party);
-    if (mine && !exchange->stopped && exchange->active < hub_.cores()) {
+    if (mine && !exchange->stopped) {
       work(lock, exchange, [&] { exchange->work_on(party); });
       i = 0;  // the list may have changed meanwhile
     } else {

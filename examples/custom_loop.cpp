@@ -49,6 +49,7 @@ void train(tetra::World& world) {
 
     const double norm = tetra::global_grad_norm(model->parameters(), tp.group);
     optimizer->step(/*lr=*/3e-3, tetra::clip_factor(norm, 1.0));
+    gradients.release();
 
     auto total = loss.detach();
     tetra::all_reduce(total, dp, "example.loss");

@@ -10,7 +10,11 @@ DeviceKernels& table() {
 
 }  // namespace
 
-void set_cuda_kernels(const DeviceKernels& kernels) { table() = kernels; }
-const DeviceKernels& cuda_kernels() { return table(); }
+void set_cuda_kernels(const DeviceKernels& kernels) {
+  table() = kernels;
+}
+const DeviceKernels& cuda_kernels() {
+  return table();
+}
 
 }  // namespace tetra

@@ -23,7 +23,7 @@ void adamw_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& exp_avg,
 struct SgdStep {
   double lr, momentum, dampening, weight_decay;
   bool nesterov;
-  bool first;               // first step: the momentum buffer becomes the gradient
+  bool first;  // first step: the momentum buffer becomes the gradient
   double grad_scale = 1.0;
 };
 

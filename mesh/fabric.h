@@ -27,8 +27,8 @@ class Fabric {
   /// Collective over `ranks` (ascending global ranks, this rank among them; at least two).
   virtual c10::intrusive_ptr<c10d::Backend> make_group(const std::vector<int>& ranks, const std::string& name,
                                                        std::chrono::milliseconds timeout) = 0;
-  /// Makes every rank's present and later waits fail with `message`, which names the rank that it comes from. Processes:
-  /// says it on standard error and ends them all.
+  /// Makes every rank's present and later waits fail with `message`, which names the rank that it comes from.
+  /// Processes: says it on standard error and ends them all.
   virtual void abort(const std::string& message) noexcept = 0;
 };
 

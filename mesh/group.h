@@ -22,9 +22,9 @@ class Group {
   Group(std::string name, std::vector<int> ranks, int rank, c10::intrusive_ptr<c10d::Backend> backend, Ledger* ledger);
   ~Group();
 
-  const std::string& name() const { return name_; }          // "tp", "dp_replicate", "grad", ...
-  const std::vector<int>& ranks() const { return ranks_; }   // global ranks, ascending
-  int rank() const { return rank_; }                         // position in ranks()
+  const std::string& name() const { return name_; }         // "tp", "dp_replicate", "grad", ...
+  const std::vector<int>& ranks() const { return ranks_; }  // global ranks, ascending
+  int rank() const { return rank_; }                        // position in ranks()
   int size() const { return static_cast<int>(ranks_.size()); }
 
   const c10::intrusive_ptr<c10d::Backend>& backend() const { return backend_; }

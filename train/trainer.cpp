@@ -79,6 +79,7 @@ StepResult Trainer::step() {
   result.lr = learning_rate(schedule_, result.step);
   result.loss = backward(window);
   update(result);
+  gradients_->release();
   ++steps_done_;
   return result;
 }

@@ -14,8 +14,9 @@
 namespace tetra {
 
 struct GradientReducer::Bucket {
-  at::Tensor flat;
+  size_t begin = 0;       // of order_
   size_t parameters = 0;  // how many it holds
+  at::Tensor flat;        // their main gradients, one after another
   size_t missing = 0;     // how many of them are not ready in the last micro-batch
   Pending pending;
 };
@@ -54,25 +55,44 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::make_buckets(int64_t bucket_bytes) {
-  const auto options = at::TensorOptions().dtype(parameters_.precision().master).device(parameters_.device());
-  const int64_t item = static_cast<int64_t>(c10::elementSize(parameters_.precision().master));
+  const auto item = static_cast<int64_t>(c10::elementSize(parameters_.precision().master));
   size_t begin = 0;
   while (begin < order_.size()) {
     int64_t numel = 0;
     size_t end = begin;
     while (end < order_.size() && (end == begin || (numel + order_[end]->value.numel()) * item <= bucket_bytes)) {
       numel += order_[end++]->value.numel();
-    }
-    auto flat = at::empty({numel}, options);
-    int64_t offset = 0;
-    for (size_t i = begin; i < end; ++i) {
-      const auto& value = order_[i]->value;
-      order_[i]->main_grad = flat.narrow(0, offset, value.numel()).view(value.sizes());
-      offset += value.numel();
       bucket_of_.push_back(buckets_.size());
     }
-    buckets_.push_back({flat, end - begin, 0, {}});
+    buckets_.push_back({begin, end - begin, {}, 0, {}});
     begin = end;
+  }
+}
+
+void GradientReducer::give_memory(Bucket& bucket) {
+  if (bucket.flat.defined()) {
+    return;
+  }
+  int64_t numel = 0;
+  for (size_t i = bucket.begin; i < bucket.begin + bucket.parameters; ++i) {
+    numel += order_[i]->value.numel();
+  }
+  const auto options = at::TensorOptions().dtype(parameters_.precision().master).device(parameters_.device());
+  bucket.flat = at::empty({numel}, options);
+  int64_t offset = 0;
+  for (size_t i = bucket.begin; i < bucket.begin + bucket.parameters; ++i) {
+    const auto& value = order_[i]->value;
+    order_[i]->main_grad = bucket.flat.narrow(0, offset, value.numel()).view(value.sizes());
+    offset += value.numel();
+  }
+}
+
+void GradientReducer::release() {
+  for (Parameter* parameter : order_) {
+    parameter->main_grad.reset();
+  }
+  for (Bucket& bucket : buckets_) {
+    bucket.flat.reset();
   }
 }
 
@@ -89,6 +109,7 @@ void GradientReducer::begin_micro_batch(bool first, bool last) {
 
 void GradientReducer::gradient_ready(size_t index) {
   Parameter& parameter = *order_[index];
+  give_memory(buckets_[bucket_of_[index]]);
   at::Tensor& grad = parameter.value.mutable_grad();
   accumulate_grad(parameter.main_grad, grad.contiguous(), !touched_[index]);
   grad.reset();
@@ -106,13 +127,14 @@ void GradientReducer::launch_ready_buckets() {
 }
 
 void GradientReducer::finish() {
+  for (Bucket& bucket : buckets_) {
+    give_memory(bucket);
+    bucket.missing = 0;
+  }
   for (size_t i = 0; i < order_.size(); ++i) {
     if (!touched_[i]) {
       order_[i]->main_grad.zero_();
     }
-  }
-  for (Bucket& bucket : buckets_) {
-    bucket.missing = 0;
   }
   launch_ready_buckets();
   for (Bucket& bucket : buckets_) {

@@ -29,6 +29,10 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
+  /// Gives the main gradients' memory back, once the optimizer has read them: it is made anew, bucket by bucket, while
+  /// the next backward frees activations. Leaving it out costs just memory.
+  void release();
+
   /// Call before each backward of the window; `first` and `last` say which micro-batch it is.
   void begin_micro_batch(bool first, bool last);
 
@@ -44,6 +48,7 @@ class GradientReducer {
   void launch_ready_buckets();
   void sum_partials_over_tp();
   void make_buckets(int64_t bucket_bytes);
+  void give_memory(Bucket& bucket);
 
   ParameterSet& parameters_;
   const Group& grad_group_;

@@ -38,7 +38,6 @@ at::Tensor uniform(const Slice& slice, const RandomStream& stream, at::ScalarTyp
   return x;
 }
 
-
 // Cuts the slice out of the whole tensor by plain indexing.
 at::Tensor cut(const at::Tensor& whole, const Slice& slice) {
   at::Tensor result = at::empty(slice.local_shape(), whole.scalar_type());

@@ -35,7 +35,9 @@ check_one() {
     echo "$1" >>"$database/skipped"
     return 0
   fi
-  clang-tidy --quiet -p "$database" "$1" >"$database/log.$BASHPID" 2>/dev/null || { cat "$database/log.$BASHPID"; return 1; }
+  local log
+  log=$(mktemp -p "$database")
+  clang-tidy --quiet -p "$database" "$1" >"$log" 2>/dev/null || { cat "$log"; return 1; }
 }
 export -f check_one
 export database limit

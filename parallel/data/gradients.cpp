@@ -1,5 +1,6 @@
 #include "parallel/data/gradients.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -38,9 +39,10 @@ class GradientReducer::Hook : public torch::autograd::PostAccumulateGradHook {
 GradientReducer::GradientReducer(ParameterSet& parameters, const Group& grad_group, const Group& tp_group,
                                  GradientOptions options)
     : parameters_(parameters), grad_group_(grad_group), tp_group_(tp_group) {
-  for (auto it = parameters.all().rbegin(); it != parameters.all().rend(); ++it) {
-    order_.push_back(&*it);
+  for (Parameter& parameter : parameters.all()) {
+    order_.push_back(&parameter);
   }
+  std::reverse(order_.begin(), order_.end());
   touched_.assign(order_.size(), false);
   make_buckets(options.bucket_bytes);
   for (size_t i = 0; i < order_.size(); ++i) {

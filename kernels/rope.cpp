@@ -37,7 +37,7 @@ at::Tensor llama3_scaled(const at::Tensor& frequencies, const RopeConfig& config
 
 at::Tensor inverse_frequencies(const RopeConfig& config, at::ScalarType dtype) {
   const at::Tensor exponents = at::arange(0, config.head_dim, 2, at::kLong).to(dtype) / config.head_dim;
-  const at::Tensor frequencies = 1.0 / at::pow(config.theta, exponents);
+  at::Tensor frequencies = 1.0 / at::pow(config.theta, exponents);
   if (config.type == "default") {
     return frequencies;
   }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 
@@ -14,7 +15,7 @@ namespace tetra {
 namespace {
 
 std::string duration(double seconds) {
-  const auto total = static_cast<int64_t>(seconds + 0.5);
+  const auto total = static_cast<int64_t>(std::lround(seconds));
   if (total >= 3600) {
     return fmt::format("{}h {:02}m", total / 3600, total % 3600 / 60);
   }

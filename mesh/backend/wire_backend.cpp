@@ -124,7 +124,7 @@ WireBackend::Work WireBackend::make_work(const char* operation, c10d::OpType typ
 }
 
 WireBackend::Work WireBackend::begin(const char* operation, c10d::OpType type, std::chrono::milliseconds timeout) {
-  const Work work = make_work(operation, type, timeout);
+  Work work = make_work(operation, type, timeout);
   work->set_channel({true, sequence_++});
   return work;
 }
@@ -325,7 +325,7 @@ WireBackend::Work WireBackend::begin_message(const char* operation, c10d::OpType
           "{} on group '{}': position {} is no other rank of this group of {}", operation, place_.group, peer,
           getSize());
   require(tag >= 0, "{} on group '{}': tag {} is negative", operation, place_.group, tag);
-  const Work work = make_work(operation, type, c10d::kUnsetTimeout);
+  Work work = make_work(operation, type, c10d::kUnsetTimeout);
   work->set_channel({false, tag});
   return work;
 }

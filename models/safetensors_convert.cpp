@@ -21,7 +21,7 @@ void convert(const void* source, void* target, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     From value;
     std::memcpy(&value, in + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
-    out[i] = static_cast<To>(value);
+    out[i] = static_cast<To>(value);  // NOLINT(bugprone-signed-char-misuse): int8 tensors hold numbers
   }
 }
 

@@ -19,8 +19,8 @@ struct SafetensorsWriter::State {
   std::map<std::string, std::map<uint64_t, uint64_t>> written;
   bool finished = false;
 
-  State(std::string path_, const TensorShapes& tensors)
-      : path(std::move(path_)), layout(layout_safetensors(tensors, path)), file(path, layout.file_size) {}
+  State(std::string file_path, const TensorShapes& tensors)
+      : path(std::move(file_path)), layout(layout_safetensors(tensors, path)), file(path, layout.file_size) {}
 
   const SafetensorsEntry& declared(const std::string& name) const;
   void put(const std::string& name, const at::Tensor& tensor, uint64_t offset);

@@ -146,6 +146,17 @@ void sgd_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& momentum, 
   }
 }
 
+void lion_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& exp_avg, at::Tensor& model, const LionStep& s) {
+  const at::Tensor g = (grad * s.grad_scale).view_as(exp_avg);
+  const at::Tensor blend = (exp_avg * s.beta1).add_(g, 1 - s.beta1);
+  const at::Tensor sign = at::where(blend.isnan(), blend, blend.sign());
+  master.mul_(1 - s.lr * s.weight_decay).add_(sign.view_as(master), -s.lr);
+  exp_avg.mul_(s.beta2).add_(g, 1 - s.beta2);
+  if (model.defined()) {
+    model.copy_(master.view_as(model));
+  }
+}
+
 double sum_of_squares(const at::Tensor& x) {
   return x.to(at::kDouble).square().sum().item<double>();
 }

@@ -43,6 +43,8 @@ void cross_entropy_grad_(at::Tensor& logits, const at::Tensor& labels, int64_t v
 void adamw_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
                 at::Tensor& model, const AdamWStep& step);
 void sgd_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& momentum, at::Tensor& model, const SgdStep& step);
+void lion_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& exp_avg, at::Tensor& model,
+               const LionStep& step);
 double sum_of_squares(const at::Tensor& x);
 
 }  // namespace tetra::composite

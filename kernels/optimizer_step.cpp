@@ -126,6 +126,31 @@ void sgd_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& momentum, 
   });
 }
 
+void lion_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& exp_avg, at::Tensor& model,
+               const LionStep& step) {
+  const at::NoGradGuard no_grad;
+  check_master("lion_step", master, model);
+  check_state("lion_step", grad, master, "grad");
+  check_state("lion_step", exp_avg, master, "exp_avg");
+  if (!cpu::on_cpu(master)) {
+    composite::lion_step(master, grad, exp_avg, model, step);
+    return;
+  }
+  with_update(master.scalar_type(), copy_type(master, model), [&](const auto& loops, auto m, auto t) {
+    using M = decltype(m);
+    using T = decltype(t);
+    const cpu::LionArgs<M> args = {static_cast<M>(step.lr),        static_cast<M>(1 - step.lr * step.weight_decay),
+                                   static_cast<M>(step.beta1),     static_cast<M>(1 - step.beta1),
+                                   static_cast<M>(step.beta2),     static_cast<M>(1 - step.beta2),
+                                   static_cast<M>(step.grad_scale)};
+    T* copy = model.defined() ? cpu::output<T>(model) : nullptr;
+    cpu::share_out_elements(master.numel(), [&](int64_t begin, int64_t end) {
+      loops.lion(cpu::output<M>(master) + begin, cpu::input<M>(grad) + begin, cpu::output<M>(exp_avg) + begin,
+                 copy != nullptr ? copy + begin : nullptr, end - begin, args);
+    });
+  });
+}
+
 double sum_of_squares(const at::Tensor& x) {
   const at::NoGradGuard no_grad;
   if (!cpu::on_cpu(x)) {

@@ -30,6 +30,17 @@ struct SgdStep {
 /// SGD with momentum, PyTorch's form. `momentum` is undefined where step.momentum is 0.
 void sgd_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& momentum, at::Tensor& model, const SgdStep& step);
 
+struct LionStep {
+  double lr, beta1, beta2, weight_decay;
+  double grad_scale = 1.0;  // gradients are multiplied by this first (clipping)
+};
+
+/// Lion (Chen et al., 2023): with g the scaled gradient, master = master * (1 - lr * weight_decay) - lr * sign(beta1 *
+/// exp_avg + (1 - beta1) * g), then exp_avg = beta2 * exp_avg + (1 - beta2) * g. The sign of 0 is 0, that of NaN is
+/// NaN. Types as for adamw_step.
+void lion_step(at::Tensor& master, const at::Tensor& grad, at::Tensor& exp_avg, at::Tensor& model,
+               const LionStep& step);
+
 /// Sum of squares in double, in an order that does not depend on the number of threads. Any floating type.
 double sum_of_squares(const at::Tensor& x);
 

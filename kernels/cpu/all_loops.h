@@ -34,7 +34,7 @@ constexpr Loops<T> loops_of() {
 
 template <typename M, typename T>
 constexpr UpdateLoops<M, T> update_of() {
-  return {adamw<M, T>, sgd<M, T>, accumulate<M, T>};
+  return {adamw<M, T>, sgd<M, T>, lion<M, T>, accumulate<M, T>};
 }
 
 template <typename T>

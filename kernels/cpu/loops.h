@@ -104,11 +104,17 @@ struct SgdArgs {
   bool nesterov, first;
 };
 
+template <typename M>
+struct LionArgs {
+  M lr, decay, beta1, one_minus_beta1, beta2, one_minus_beta2, grad_scale;
+};
+
 /// Optimizer loops: master type M, model copy of type T (may be null).
 template <typename M, typename T>
 struct UpdateLoops {
   void (*adamw)(M* master, const M* grad, M* exp_avg, M* exp_avg_sq, T* model, int64_t count, const AdamWArgs<M>& args);
   void (*sgd)(M* master, const M* grad, M* momentum, T* model, int64_t count, const SgdArgs<M>& args);
+  void (*lion)(M* master, const M* grad, M* exp_avg, T* model, int64_t count, const LionArgs<M>& args);
   /// main += grad, or main = grad where `first`.
   void (*accumulate)(M* main, const T* grad, int64_t count, bool first);
 };

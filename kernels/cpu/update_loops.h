@@ -69,6 +69,31 @@ void sgd(M* master, const M* grad, M* momentum, T* model, int64_t count, const S
   }
 }
 
+template <bool WithModel, typename M, typename T>
+void lion_pass(M* master, const M* grad, M* exp_avg, T* model, int64_t count, const LionArgs<M>& s) {
+  TETRA_SIMD
+  for (int64_t i = 0; i < count; ++i) {
+    const M g = grad[i] * s.grad_scale;
+    const M blend = exp_avg[i] * s.beta1 + s.one_minus_beta1 * g;
+    const M sign = blend > M(0) ? M(1) : blend < M(0) ? M(-1) : blend;  // NaN stays NaN, to be seen
+    const M p = master[i] * s.decay - s.lr * sign;
+    exp_avg[i] = exp_avg[i] * s.beta2 + s.one_minus_beta2 * g;
+    master[i] = p;
+    if constexpr (WithModel) {
+      model[i] = narrow<T>(p);
+    }
+  }
+}
+
+template <typename M, typename T>
+void lion(M* master, const M* grad, M* exp_avg, T* model, int64_t count, const LionArgs<M>& args) {
+  if (model != nullptr) {
+    lion_pass<true>(master, grad, exp_avg, model, count, args);
+  } else {
+    lion_pass<false>(master, grad, exp_avg, model, count, args);
+  }
+}
+
 template <typename M, typename T>
 void accumulate(M* main, const T* grad, int64_t count, bool first) {
   if (first) {

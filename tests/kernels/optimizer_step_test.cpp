@@ -1,7 +1,8 @@
-// AdamW and SGD against PyTorch's order of operations, sums of squares, accumulation.
+// AdamW, SGD and Lion against PyTorch's order of operations, sums of squares, accumulation.
 
 #include "kernels/optimizer_step.h"
 
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "kernels/composite.h"
@@ -51,6 +52,56 @@ TEST(OptimizerStep, sgd_follows_pytorch) {
   }
 }
 
+/// The paper's update of single elements, in double; false where the sign hangs on the last digits.
+bool lion_element(double& p, double& m, double g, const LionStep& s) {
+  g *= s.grad_scale;
+  const double blend = s.beta1 * m + (1 - s.beta1) * g;
+  p = p * (1 - s.lr * s.weight_decay) - s.lr * static_cast<double>((blend > 0) - (blend < 0));
+  m = s.beta2 * m + (1 - s.beta2) * g;
+  return std::fabs(blend) > 1e-6;
+}
+
+TEST(OptimizerStep, lion_follows_the_paper_in_all_types) {
+  using Step = void (*)(at::Tensor&, const at::Tensor&, at::Tensor&, at::Tensor&, const LionStep&);
+  const LionStep s{.lr = 3e-2, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1, .grad_scale = 0.7};
+  for (const Step take : {Step(lion_step), Step(composite::lion_step)}) {
+    for (const auto& [type, copy_type] : std::vector<std::pair<at::ScalarType, std::optional<at::ScalarType>>>{
+             {at::kDouble, {}}, {at::kFloat, {}}, {at::kFloat, at::kBFloat16}, {at::kFloat, at::kHalf}}) {
+      at::Tensor p = random({kCount}, type), m = random({kCount}, type);
+      at::Tensor copy = copy_type ? at::zeros_like(p).to(*copy_type) : at::Tensor();
+      for (int step = 0; step < 3; ++step) {
+        const at::Tensor grad = 10 * random({kCount}, type);
+        at::Tensor p64 = p.to(at::kDouble, false, true), m64 = m.to(at::kDouble, false, true);
+        const at::Tensor g64 = grad.to(at::kDouble);
+        take(p, grad, m, copy, s);
+        for (int64_t i = 0; i < kCount; ++i) {
+          if (!lion_element(p64.mutable_data_ptr<double>()[i], m64.mutable_data_ptr<double>()[i],
+                            g64.const_data_ptr<double>()[i], s)) {
+            p64[i] = p[i];
+          }
+        }
+        expect_close({p, m}, {p64, m64}, type == at::kDouble ? 1e-15 : 3e-7, "lion");
+      }
+      EXPECT_TRUE(!copy_type || copy.equal(p.to(*copy_type)));
+    }
+  }
+}
+
+TEST(OptimizerStep, lion_rests_on_zeros_and_lets_nan_be_seen) {
+  const LionStep s{.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0};
+  for (const auto take : {lion_step, composite::lion_step}) {
+    at::Tensor p = random({64}, at::kFloat), m = at::zeros_like(p), none;
+    const at::Tensor before = p.clone();
+    at::Tensor grad = at::zeros_like(p);
+    take(p, grad, m, none, s);
+    EXPECT_TRUE(p.equal(before));
+    grad[5] = NAN;
+    take(p, grad, m, none, s);
+    EXPECT_TRUE(std::isnan(p[5].item<float>()) && std::isnan(m[5].item<float>()));
+    EXPECT_EQ(p.isnan().sum().item<int64_t>(), 1);
+  }
+}
+
 TEST(OptimizerStep, model_copies_are_the_rounded_master) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     at::Tensor p = random({kCount}, at::kFloat), m = at::zeros_like(p), v = at::zeros_like(p);
@@ -72,6 +123,10 @@ TEST(OptimizerStep, a_shard_takes_the_same_step_as_the_whole) {
   const AdamWStep s{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 3};
   adamw_step(p, grad, m, v, none, s);
   adamw_step(p2, grad.slice(0, 13, 777), m2, v2, none, s);
+  EXPECT_TRUE(p.slice(0, 13, 777).equal(p2));
+  const LionStep l{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1};
+  lion_step(p, grad, m, none, l);
+  lion_step(p2, grad.slice(0, 13, 777), m2, none, l);
   EXPECT_TRUE(p.slice(0, 13, 777).equal(p2));
 }
 
@@ -123,6 +178,9 @@ TEST(OptimizerStep, names_what_does_not_fit) {
   at::Tensor p = random({4}), other = random({5}), m = random({4}), v = random({4}), none;
   const AdamWStep s{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 1};
   EXPECT_THROW(adamw_step(p, other, m, v, none, s), Error);
+  EXPECT_THROW(lion_step(p, other, m, none, {.lr = 1, .beta1 = 0, .beta2 = 0, .weight_decay = 0}), Error);
+  EXPECT_THROW(lion_step(p, m, none = other, v, {.lr = 1, .beta1 = 0, .beta2 = 0, .weight_decay = 0}), Error);
+  none = at::Tensor();
   AdamWStep zero = s;
   zero.step = 0;
   EXPECT_THROW(adamw_step(p, m, m, v, none, zero), Error);

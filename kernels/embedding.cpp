@@ -25,7 +25,7 @@ at::Tensor scatter_add_rows(const at::Tensor& grad, const at::Tensor& ids, int64
   const int64_t tokens = grad.size(0);
   const int64_t width = grad.size(1);
   const auto* row_of = ids.const_data_ptr<int64_t>();
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, grad.scalar_type(), "embedding_backward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, grad.scalar_type(), "embedding_backward", [&] {
     using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
     const auto* from = grad.const_data_ptr<scalar_t>();
     auto* to = sum.mutable_data_ptr<Wide>();

@@ -111,8 +111,19 @@ void over_kv_heads(const cpu::AttentionArgs<T>& args, int64_t batches, int64_t s
   });
 }
 
+/// Half goes through float: few CPUs multiply it, and ATen's loops that do without are many times slower than the
+/// copies.
+bool through_float(const at::Tensor& q) {
+  return q.scalar_type() == at::kHalf;
+}
+
 /// Output [B,S,A,D] and log-sum-exp [B,A,S].
 variable_list forward_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
+  if (through_float(q)) {
+    variable_list result = forward_cpu(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), causal, scale);
+    result[0] = result[0].to(q.scalar_type());
+    return result;
+  }
   if (!use_blocks(q)) {
     auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q.transpose(1, 2), k.transpose(1, 2),
                                                                       v.transpose(1, 2), 0.0, causal, {}, scale);
@@ -132,6 +143,17 @@ variable_list forward_cpu(const at::Tensor& q, const at::Tensor& k, const at::Te
 /// Gradients of q, k and v, each like its tensor and contiguous.
 variable_list backward_cpu(const at::Tensor& grad, const variable_list& saved, bool causal, double scale) {
   const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
+  if (through_float(q)) {
+    variable_list wide;
+    for (const at::Tensor& x : saved) {
+      wide.push_back(x.to(at::kFloat));
+    }
+    variable_list grads = backward_cpu(grad.to(at::kFloat), wide, causal, scale);
+    for (at::Tensor& x : grads) {
+      x = x.to(q.scalar_type());
+    }
+    return grads;
+  }
   if (!use_blocks(q)) {
     auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad.transpose(1, 2), q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), out.transpose(1, 2), lse, 0.0,

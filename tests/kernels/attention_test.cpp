@@ -56,7 +56,7 @@ TEST(Attention, agrees_with_a_plain_softmax) {
 // Scores of some 5000 have absolute roundings of 3e-4 in float; and where the softmax is nearly one-hot, gradients are
 // small differences with an output that was rounded to 16 bits.
 TEST(Attention, survives_large_scores) {
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor q = 30 * random({1, 300, 2, 32}), k = 30 * random({1, 300, 1, 32}), v = random({1, 300, 1, 32});
     compare([&](const Tensors& t) -> Tensors { return {attention(t[0], t[1], t[2], true)}; },
             [&](const Tensors& t) -> Tensors { return {plain(t[0], t[1], t[2], true, 1 / std::sqrt(32.0))}; },
@@ -65,7 +65,7 @@ TEST(Attention, survives_large_scores) {
 }
 
 TEST(Attention, takes_strided_inputs_and_gradients_and_gives_a_contiguous_output) {
-  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const Tensors t = leaves({random({2, 40, 8 * 16}, type)});
     const at::Tensor q = t[0].slice(2, 0, 64).view({2, 40, 4, 16}), k = t[0].slice(2, 64, 96).view({2, 40, 2, 16}),
                      v = t[0].slice(2, 96).view({2, 40, 2, 16});

@@ -54,12 +54,21 @@ TEST(Linear, computes_just_the_gradients_that_are_asked_for) {
   EXPECT_TRUE(leaf.grad().defined());
 }
 
-TEST(Linear, bias_gradient_of_bf16_is_summed_in_fp32) {
-  // 4096 ones: a bf16 sum stops growing at 256.
-  const at::Tensor x = random({4096, 8}, at::kBFloat16), w = random({4, 8}, at::kBFloat16);
-  const at::Tensor b = random({4}, at::kBFloat16).requires_grad_(true);
-  linear(x, w, b).backward(at::ones({4096, 4}, at::kBFloat16));
-  EXPECT_EQ(b.grad()[0].item<double>(), 4096);
+TEST(Linear, gradients_and_products_of_16_bit_types_are_summed_in_fp32) {
+  // 4096 ones: a bf16 sum stops growing at 256, a half sum at 2048.
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const auto ones = [&](at::IntArrayRef sizes) { return at::ones(sizes, at::TensorOptions(type)); };
+    const Tensors t = leaves({ones({4096, 8}), ones({4, 8}), ones({4})});
+    linear(t[0], t[1], t[2]).backward(ones({4096, 4}));
+    EXPECT_EQ(t[1].grad().min().item<double>(), 4096);
+    EXPECT_EQ(t[2].grad().min().item<double>(), 4096);
+    const Tensors wide = leaves({ones({3, 4096}), ones({5, 4096}), ones({4096, 7}), ones({7, 4096})});
+    EXPECT_EQ(linear(wide[0], wide[1]).min().item<double>(), 4096);
+    EXPECT_EQ(linear(wide[0], wide[2], {}, WeightLayout::in_out).min().item<double>(), 4096);
+    const at::Tensor x = leaves({ones({3, 7})})[0];
+    linear(x, wide[3].detach().t().contiguous()).backward(ones({3, 4096}));
+    EXPECT_EQ(x.grad().min().item<double>(), 4096);
+  }
 }
 
 TEST(Linear, names_what_does_not_fit) {

@@ -57,6 +57,7 @@ check_build() {
   need_tool mpicxx libopenmpi-dev
   need_tool mpirun openmpi-bin
   need_headers yaml-cpp/yaml.h libyaml-cpp-dev CLI/CLI.hpp libcli11-dev nlohmann/json.hpp nlohmann-json3-dev
+  need_headers xxhash.h libxxhash-dev
   want_tool ccache ccache
   want_tool mold mold
   want_library libtcmalloc_minimal.so libgoogle-perftools-dev

@@ -30,9 +30,9 @@ struct SaverOptions {
 };
 
 struct CheckpointContent {
-  std::vector<StatePart> parts;
-  std::string state_json = "{}";               // a JSON object; rank 0's counts
-  std::map<std::string, std::string> objects;  // file name -> bytes; a name may come from one rank only
+  std::vector<StatePart> parts = {};
+  std::string state_json = "{}";                    // a JSON object; rank 0's counts
+  std::map<std::string, std::string> objects = {};  // file name -> bytes; a name may come from one rank only
 };
 
 /// A name for one save that no other save has: rank 0 makes it, and all ranks use it.

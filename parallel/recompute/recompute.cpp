@@ -164,8 +164,8 @@ void DiscardedOutput::Memory::restore() {
 /// Takes the new tensor's memory where it is its own and laid out alike.
 bool DiscardedOutput::Memory::move_in(c10::StorageImpl& to, const at::Tensor& made) const {
   c10::StorageImpl& from = *made.storage().unsafeGetStorageImpl();
-  if (made.storage().use_count() != 1 || from.nbytes() != bytes || made.storage_offset() != 0 ||
-      made.strides() != at::IntArrayRef(strides) || from.allocator() != to.allocator()) {
+  if (made.use_count() != 1 || made.storage().use_count() != 1 || from.nbytes() != bytes ||
+      made.storage_offset() != 0 || made.strides() != at::IntArrayRef(strides) || from.allocator() != to.allocator()) {
     return false;
   }
   to.set_data_ptr_noswap(std::move(from.mutable_data_ptr()));

@@ -37,14 +37,15 @@ at::Tensor recompute(std::function<at::Tensor(const at::Tensor&)> segment, const
 class DiscardedOutput {
  public:
   /// `output`: just made, not consumed yet, and alone in its memory; Error where the memory is larger (`output` is a
-  /// view) or somebody else has it. `make` returns the same values again, to the bit, in memory of its own; it runs
-  /// without autograd, and must not hold `output`.
+  /// view) or somebody else has it. `make` returns the same values again, to the bit: new memory is taken over, what
+  /// others hold is copied. It runs without autograd and must not hold `output`.
   DiscardedOutput(const at::Tensor& output, std::function<at::Tensor()> make);
 
   /// Frees the memory. Once is enough; nothing happens where all who had the tensor are gone.
   void discard();
 
-  /// The same tensor; on its way back the gradient stops to have the discarded one made, if that is not done yet.
+  /// The same tensor; on its way back the gradient stops to have the discarded one made, if that is not done yet. Each
+  /// output that a gradient comes back through alone needs it: a consumer that was left out would read no memory.
   at::Tensor restore_for(const at::Tensor& consumer_output) const;
 
  private:

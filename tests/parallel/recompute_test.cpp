@@ -425,8 +425,15 @@ TEST(DiscardedOutput, TakesValuesFromAnyLayoutAndFromMemoryThatOthersHold) {
 
 TEST(DiscardedOutput, AKeptGraphGoesBackTwice) {
   TwoConsumers c;
-  const at::Tensor z = c.outputs([&] { return c.x * 2; })[0].sum();
+  const void* made = nullptr;
+  const auto make = [&] {
+    at::Tensor y = c.x * 2;
+    made = y.const_data_ptr();
+    return y;
+  };
+  const at::Tensor z = c.outputs(make)[0].sum();
   z.backward({}, /*retain_graph=*/true);
+  EXPECT_EQ(c.storage.lock()->data(), made);  // taken over, not copied
   z.backward();
   EXPECT_EQ(c.calls, 1);
   EXPECT_TRUE(c.a.grad().equal(c.x * 4));

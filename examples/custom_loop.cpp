@@ -31,23 +31,27 @@ void train(tetra::World& world) {
   const tetra::TensorParallel tp{world.group(tetra::Axis::tp), /*sequence_parallel=*/true};
   const auto config = tetra::parse_model_config(kModel, "the example");
   const auto model = tetra::make_causal_lm(config, tetra::parse_precision("fp32"), tp);
-  tetra::draw_weights(*model, /*seed=*/1);
+
+  // Masters, gradients and optimizer state are cut over dp_shard as the ZeRO stage says.
+  const tetra::ShardingOptions sharding{.zero_stage = 2};
+  tetra::ModelState state(model->parameters(), tetra::shard_groups(world, sharding.zero_stage), sharding);
+  tetra::draw_weights(state, /*seed=*/1);
 
   // Ranks of one data-parallel group read different rows; each row's labels are the row itself, one token on.
   const tetra::Group& dp = world.group(tetra::Flat::dp);
   const tetra::Range rows = tetra::even_range(kBatch, dp.size(), dp.rank());
   const double scale = 1.0 / (kBatch * (kLength - 1));  // one over the tokens that count, on all ranks together
 
-  tetra::GradientReducer gradients(model->parameters(), world.group(tetra::Flat::grad), tp.group, {});
-  const auto optimizer = tetra::make_optimizer(model->parameters(), {});
+  tetra::GradientReducer gradients(state);
+  const auto optimizer = tetra::make_optimizer(state, {});
   for (int64_t step = 1; step <= kSteps; ++step) {
     const auto ids = counting_rows(step, rows);
     gradients.begin_micro_batch(/*first=*/true, /*last=*/true);
     auto loss = tetra::causal_loss(*model, tetra::make_token_batch(ids, tetra::shift_labels(ids)), scale);
     loss.backward();
-    gradients.finish();
+    gradients.end_micro_batch();
 
-    const double norm = tetra::global_grad_norm(model->parameters(), tp.group);
+    const double norm = tetra::global_grad_norm(state);
     optimizer->step(/*lr=*/3e-3, tetra::clip_factor(norm, 1.0));
     gradients.release();
 

@@ -26,7 +26,6 @@ Finding check_parallelism(const ParallelismConfig& parallelism) {
   const Degrees& degrees = parallelism.degrees;
   for (const Finding& finding :
        {check_size("parallelism.pp_size", degrees.pp, "pipeline parallelism"),
-        check_size("parallelism.dp_shard_size", degrees.dp_shard, "sharded data parallelism (ZeRO)"),
         check_size("parallelism.cp_size", degrees.cp, "context parallelism"),
         check_size("parallelism.sp_size", degrees.sp, "Ulysses sequence parallelism"),
         check_size("parallelism.ep_size", degrees.ep, "expert parallelism"),

@@ -258,8 +258,8 @@ void copy_whole(T* __restrict to, const Batch& batch) {
   }
 }
 
-// Plans one batch from local element `local` on: sets the counters and the pieces, returns the next element.
-int64_t plan(Batch& batch, std::vector<Piece>& pieces, const Runs& runs, int64_t local, int64_t end) {
+// Plans one batch from local element `local` on, written to where `origin` is the first: sets the counters and the pieces, returns the next element.
+int64_t plan(Batch& batch, std::vector<Piece>& pieces, const Runs& runs, int64_t local, int64_t end, int64_t origin) {
   pieces.clear();
   int used = 0;
   while (local < end && used < kBatch) {
@@ -268,7 +268,7 @@ int64_t plan(Batch& batch, std::vector<Piece>& pieces, const Runs& runs, int64_t
     const int64_t room = (first + (kBatch - used)) * 4 - global;
     const int64_t length = std::min({run, end - local, room});
     const int64_t last = (global + length - 1) / 4;
-    pieces.push_back({local, length, 4 * used + static_cast<int>(global % 4)});
+    pieces.push_back({local - origin, length, 4 * used + static_cast<int>(global % 4)});
     for (int64_t counter = first; counter <= last; ++counter, ++used) {
       batch.low[used] = static_cast<uint32_t>(counter);
       batch.high[used] = static_cast<uint32_t>(static_cast<uint64_t>(counter) >> 32);
@@ -284,10 +284,11 @@ int64_t plan(Batch& batch, std::vector<Piece>& pieces, const Runs& runs, int64_t
 
 template <typename T>
 void fill_part(T* to, const Runs& runs, const Seeded& s, const Law& law, int64_t begin, int64_t end) {
+  const int64_t origin = begin;
   Batch batch;
   std::vector<Piece> pieces;
   while (begin < end) {
-    begin = plan(batch, pieces, runs, begin, end);
+    begin = plan(batch, pieces, runs, begin, end, origin);
     draw(batch, s, law);
     if (pieces.size() == 1 && pieces.front().length == 4 * kBatch) {
       copy_whole(to + pieces.front().local, batch);
@@ -315,23 +316,27 @@ void share_out(int64_t count, const Part& part) {
   }
 }
 
-void check_local(const at::Tensor& local, const Slice& slice, const RandomStream& stream) {
-  const std::vector<int64_t> shape = slice.local_shape();
+void check_shape(const at::Tensor& local, const std::vector<int64_t>& shape, const RandomStream& stream) {
   require(local.defined() && local.sizes() == at::IntArrayRef(shape),
           "random stream '{}': the tensor has shape [{}], the slice has [{}]", stream.name,
           local.defined() ? fmt::format("{}", fmt::join(local.sizes().vec(), ", ")) : "undefined",
           fmt::join(shape, ", "));
-  require(local.is_contiguous() && local.device().is_cpu(),
-          "random stream '{}': the tensor must be contiguous, on the CPU", stream.name);
 }
 
-void fill(at::Tensor& local, const Slice& slice, const RandomStream& stream, Law law) {
-  check_local(local, slice, stream);
+void check_storage(const at::Tensor& local, int64_t numel, const RandomStream& stream) {
+  require(local.defined() && local.numel() == numel && local.is_contiguous() && local.device().is_cpu(),
+          "random stream '{}': the tensor must be contiguous, on the CPU, of {} elements", stream.name, numel);
+}
+
+/// Elements [flat.begin, flat.end) of the slice's local tensor.
+void fill(at::Tensor& local, const Slice& slice, Range flat, const RandomStream& stream, Law law) {
   const Runs runs(slice);
   const Seeded s = seeded(stream);
   const auto fill_as = [&]<typename T>(T* to, int bits) {
     law.uniform_bits = bits;
-    share_out(local.numel(), [&](int64_t begin, int64_t end) { fill_part<T>(to, runs, s, law, begin, end); });
+    share_out(flat.size(), [&](int64_t begin, int64_t end) {
+      fill_part<T>(to + begin, runs, s, law, flat.begin + begin, flat.begin + end);
+    });
   };
   switch (local.scalar_type()) {
     case at::kFloat:
@@ -356,11 +361,19 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
 }
 
 void fill_normal(at::Tensor& local, const Slice& slice, const RandomStream& stream, double std) {
-  fill(local, slice, stream, {.normal = true, .std = static_cast<float>(std), .uniform_bits = 0});
+  check_shape(local, slice.local_shape(), stream);
+  fill_normal(local, slice, {0, local.numel()}, stream, std);
+}
+
+void fill_normal(at::Tensor& part, const Slice& slice, Range flat, const RandomStream& stream, double std) {
+  check_storage(part, flat.size(), stream);
+  fill(part, slice, flat, stream, {.normal = true, .std = static_cast<float>(std), .uniform_bits = 0});
 }
 
 void fill_uniform(at::Tensor& local, const Slice& slice, const RandomStream& stream) {
-  fill(local, slice, stream, {.normal = false, .std = 0.0f, .uniform_bits = 24});
+  check_shape(local, slice.local_shape(), stream);
+  check_storage(local, local.numel(), stream);
+  fill(local, slice, {0, local.numel()}, stream, {.normal = false, .std = 0.0f, .uniform_bits = 24});
 }
 
 uint64_t random_bits(const RandomStream& stream, uint64_t index) {

@@ -27,6 +27,9 @@ struct RandomStream {
 /// values are those of the same global index in a tensor drawn whole. Drawn in float, then rounded to the dtype.
 void fill_normal(at::Tensor& local, const Slice& slice, const RandomStream& stream, double std);
 
+/// Just the elements [flat.begin, flat.end) of the slice's local tensor, counted row-major: `part` is flat.
+void fill_normal(at::Tensor& part, const Slice& slice, Range flat, const RandomStream& stream, double std);
+
 /// The same for uniform draws in [0, 1): the highest bits of the draw that the dtype holds exactly (24, bf16 8, half
 /// 11).
 void fill_uniform(at::Tensor& local, const Slice& slice, const RandomStream& stream);

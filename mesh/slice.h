@@ -30,6 +30,19 @@ struct Slice {
   int64_t local_numel() const;
 };
 
+/// A box of a slice's local tensor, and where it lies in the global one.
+struct SliceBox {
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> local;   // offsets in the tensor of slice.local_shape()
+  std::vector<int64_t> global;  // offsets in the tensor of slice.global_shape
+};
+
+/// The elements [flat.begin, flat.end) of the local tensor, counted row-major, as few disjoint boxes.
+std::vector<SliceBox> boxes_of(const Slice& slice, Range flat);
+
+/// The overlap of two ranges, empty (begin == end) where there is none.
+Range intersect(Range a, Range b);
+
 /// Part `index` of `count` nearly equal parts of [0, size): the first size % count parts are one longer.
 Range even_range(int64_t size, int64_t count, int64_t index);
 

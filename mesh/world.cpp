@@ -63,6 +63,7 @@ World::World(const WorldOptions& options, std::shared_ptr<Fabric> fabric)
     local_size_ = fabric_->local_size();
   }
   GroupMaker maker(fabric_.get(), rank_, options_, ledger_.get());
+  self_ = maker.make("self", {rank_});
   for (int f = 0; f < kFlatCount; ++f) {
     const auto flat = static_cast<Flat>(f);
     flat_groups_[static_cast<size_t>(f)] = maker.make(flat_name(flat), mesh_.members(rank_, flat));

@@ -42,6 +42,7 @@ class World {
 
   const Group& group(Axis axis) const { return *axis_groups_[static_cast<size_t>(axis)]; }
   const Group& group(Flat flat) const { return *flat_groups_[static_cast<size_t>(flat)]; }
+  const Group& self() const { return *self_; }  // this rank alone
 
   bool is_main_process() const { return rank_ == 0; }
   bool is_local_main_process() const { return local_rank_ == 0; }
@@ -67,6 +68,7 @@ class World {
   int local_size_ = 1;
   std::array<std::shared_ptr<Group>, kAxisCount> axis_groups_;
   std::array<std::shared_ptr<Group>, kFlatCount> flat_groups_;
+  std::shared_ptr<Group> self_;
 };
 
 }  // namespace tetra

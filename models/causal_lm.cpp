@@ -13,12 +13,26 @@
 namespace tetra {
 namespace {
 
-Varying forward(CausalLM& model, const TokenBatch& batch) {
-  Stream x = model.embed(batch);
-  for (int64_t layer = 0; layer < model.config().num_layers; ++layer) {
-    x = model.block(layer, x, batch);
+// `run` gives the piece's output, a Stream or Varying.
+template <typename Run>
+auto run_piece(const CausalLM& model, int64_t piece, const Run& run) {
+  PieceHooks* hooks = model.hooks();
+  if (hooks == nullptr) {
+    return run();
   }
-  return model.head(x);
+  hooks->before_forward(piece);
+  auto output = run();
+  output.tensor = hooks->after_forward(piece, output.tensor);
+  return output;
+}
+
+Varying forward(CausalLM& model, const TokenBatch& batch) {
+  const int64_t layers = model.config().num_layers;
+  Stream x = run_piece(model, 0, [&] { return model.embed(batch); });
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    x = run_piece(model, layer + 1, [&] { return model.block(layer, x, batch); });
+  }
+  return run_piece(model, layers + 1, [&] { return model.head(x); });
 }
 
 }  // namespace

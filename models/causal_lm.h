@@ -8,6 +8,7 @@
 
 #include "models/model_config.h"
 #include "parallel/parameter.h"
+#include "parallel/piece_hooks.h"
 #include "parallel/tensor/regions.h"
 
 namespace tetra {
@@ -23,7 +24,8 @@ struct TokenBatch {
 /// A batch of whole sequences, positions 0 .. S-1.
 TokenBatch make_token_batch(at::Tensor ids, at::Tensor labels = {});
 
-/// One rank's part of a model: an embedding, a row of blocks, a head. Every function is collective over tp.
+/// One rank's part of a model: an embedding (piece 0), a row of blocks (1 ...), a head (the last piece). Every function
+/// is collective over tp.
 class CausalLM {
  public:
   virtual ~CausalLM() = default;
@@ -32,6 +34,10 @@ class CausalLM {
   virtual Stream block(int64_t layer, const Stream& x, const TokenBatch& batch) = 0;
   /// Final norm and output head: logits [T, V/tp].
   virtual Varying head(const Stream& x) = 0;
+
+  /// Called around each piece by causal_loss and full_logits; null for nothing. Must outlive its use.
+  void set_hooks(PieceHooks* hooks) { hooks_ = hooks; }
+  PieceHooks* hooks() const { return hooks_; }
 
   const ModelConfig& config() const { return config_; }
   const TensorParallel& tensor_parallel() const { return tp_; }
@@ -44,9 +50,12 @@ class CausalLM {
   ModelConfig config_;
   TensorParallel tp_;
   ParameterSet parameters_;
+
+ private:
+  PieceHooks* hooks_ = nullptr;
 };
 
-/// Builds this rank's part of the model, without memory: fill parameters() before use.
+/// Builds this rank's part of the model, without memory: a ModelState gives the parameters theirs.
 std::unique_ptr<CausalLM> make_causal_lm(const ModelConfig& config, Precision precision, const TensorParallel& tp,
                                          at::Device device = at::kCPU);
 

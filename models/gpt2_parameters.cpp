@@ -8,28 +8,26 @@
 namespace tetra {
 namespace {
 
-const Initial kOnes{Initial::Kind::ones, 0};
-const Initial kZeros{Initial::Kind::zeros, 0};
-
 class Builder {
  public:
   Builder(ParameterSet& set, const ModelConfig& config, const TensorParallel& tp)
-      : set_(set), c_(config), tp_(tp.size()), normal_{Initial::Kind::normal, config.initializer_range} {
-    // What acts on the stream sees just this rank's tokens under sequence_parallel.
-    stream_gradient_ = tp.cuts_tokens() ? TpGradient::partial : TpGradient::complete;
-  }
+      : set_(set), c_(config), tp_(tp.size()), normal_{Initial::Kind::normal, config.initializer_range},
+        stream_gradient_(stream_gradient(tp)) {}
 
   Gpt2Parameters build() {
     Gpt2Parameters p;
+    set_.begin_piece(/*weights_in_backward=*/false);
     p.embedding = &set_.add("transformer.wte.weight", TpCut::even({c_.vocab_size, c_.hidden_size}, 0, tp_), normal_);
     p.positions = &set_.add("transformer.wpe.weight", TpCut::replicated({c_.max_positions, c_.hidden_size}, tp_),
                             normal_, stream_gradient_);
     for (int64_t i = 0; i < c_.num_layers; ++i) {
+      set_.begin_piece();
       p.layers.push_back(layer(fmt::format("transformer.h.{}.", i)));
     }
+    set_.begin_piece();
     p.ln_f = norm("transformer.ln_f");
     p.head = c_.tie_word_embeddings
-                 ? p.embedding
+                 ? set_.share(p.embedding)
                  : &set_.add("lm_head.weight", TpCut::even({c_.vocab_size, c_.hidden_size}, 0, tp_), normal_);
     return p;
   }
@@ -53,13 +51,13 @@ class Builder {
   }
 
   LinearParameters column(const std::string& name, const TpCut& weight, const TpCut& bias) {
-    return {&set_.add(name + ".weight", weight, normal_), &set_.add(name + ".bias", bias, kZeros)};
+    return {&set_.add(name + ".weight", weight, normal_), &set_.add(name + ".bias", bias, Initial::zeros())};
   }
   LinearParameters row(const std::string& name, const TpCut& weight, const Initial& initial) {
-    return {&set_.add(name + ".weight", weight, initial), on_stream(name + ".bias", kZeros)};
+    return {&set_.add(name + ".weight", weight, initial), on_stream(name + ".bias", Initial::zeros())};
   }
   LayerNormParameters norm(const std::string& name) {
-    return {on_stream(name + ".weight", kOnes), on_stream(name + ".bias", kZeros)};
+    return {on_stream(name + ".weight", Initial::ones()), on_stream(name + ".bias", Initial::zeros())};
   }
   Parameter* on_stream(const std::string& name, const Initial& initial) {
     return &set_.add(name, TpCut::replicated({c_.hidden_size}, tp_), initial, stream_gradient_);

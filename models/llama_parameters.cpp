@@ -7,25 +7,23 @@
 namespace tetra {
 namespace {
 
-const Initial kOnes{Initial::Kind::ones, 0};
-const Initial kZeros{Initial::Kind::zeros, 0};
-
 class Builder {
  public:
   Builder(ParameterSet& set, const ModelConfig& config, const TensorParallel& tp)
-      : set_(set), c_(config), tp_(tp.size()), normal_{Initial::Kind::normal, config.initializer_range} {
-    // What acts on the stream sees just this rank's tokens under sequence_parallel.
-    stream_gradient_ = tp.cuts_tokens() ? TpGradient::partial : TpGradient::complete;
-  }
+      : set_(set), c_(config), tp_(tp.size()), normal_{Initial::Kind::normal, config.initializer_range},
+        stream_gradient_(stream_gradient(tp)) {}
 
   LlamaParameters build() {
     LlamaParameters p;
+    set_.begin_piece(/*weights_in_backward=*/false);
     p.embedding = &set_.add("model.embed_tokens.weight", rows({c_.vocab_size, c_.hidden_size}), normal_);
     for (int64_t i = 0; i < c_.num_layers; ++i) {
+      set_.begin_piece();
       p.layers.push_back(layer(fmt::format("model.layers.{}.", i)));
     }
+    set_.begin_piece();
     p.final_norm = stream_norm("model.norm.weight");
-    p.head = c_.tie_word_embeddings ? p.embedding
+    p.head = c_.tie_word_embeddings ? set_.share(p.embedding)
                                     : &set_.add("lm_head.weight", rows({c_.vocab_size, c_.hidden_size}), normal_);
     return p;
   }
@@ -70,18 +68,18 @@ class Builder {
     LinearParameters p;
     p.weight = &set_.add(name + ".weight", weight, normal_, gradient);
     if (has_bias) {
-      p.bias = &set_.add(name + ".bias", bias, kZeros,
+      p.bias = &set_.add(name + ".bias", bias, Initial::zeros(),
                          bias.is_replicated() && !weight.is_replicated() ? stream_gradient_ : gradient);
     }
     return p;
   }
 
   Parameter* stream_norm(const std::string& name) {
-    return &set_.add(name, TpCut::replicated({c_.hidden_size}, tp_), kOnes, stream_gradient_);
+    return &set_.add(name, TpCut::replicated({c_.hidden_size}, tp_), Initial::ones(), stream_gradient_);
   }
   // Shared by all heads, each rank sees its own heads alone.
   Parameter* head_norm(const std::string& name) {
-    return &set_.add(name, TpCut::replicated({c_.head_dim}, tp_), kOnes, TpGradient::partial);
+    return &set_.add(name, TpCut::replicated({c_.head_dim}, tp_), Initial::ones(), TpGradient::partial);
   }
 
   TpCut rows(std::vector<int64_t> shape) const { return TpCut::even(std::move(shape), 0, tp_); }

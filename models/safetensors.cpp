@@ -154,23 +154,28 @@ int64_t product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
   return result;
 }
 
-/// Copies the slice run by run: a run is contiguous in the file and in the target.
-void copy_slice(const MappedEntry& source, const Slice& slice, CopyRun copy, at::Tensor& target) {
+/// Copies elements [flat.begin, flat.end) of the slice run by run: a run is contiguous in the file and in the target.
+void copy_slice(const MappedEntry& source, const Slice& slice, Range flat, CopyRun copy, at::Tensor& target) {
   const auto& shape = slice.global_shape;
   if (shape.empty()) {
     copy(source.data, target.mutable_data_ptr(), 1);
     return;
   }
   const auto dim = static_cast<size_t>(slice.dim);
-  const int64_t outer = product(shape, 0, dim);
   const int64_t inner = product(shape, dim + 1, shape.size());
+  const int64_t row_numel = slice.local_shape()[dim] * inner;
   const int64_t item = static_cast<int64_t>(c10::elementSize(source.entry.dtype));
   char* out = static_cast<char*>(target.mutable_data_ptr());
-  for (int64_t row = 0; row < outer; ++row) {
+  for (int64_t row = flat.begin / row_numel; row * row_numel < flat.end; ++row) {
+    int64_t begin = row * row_numel;  // of the range in the local tensor
     for (const auto& range : slice.ranges) {
-      const int64_t count = range.size() * inner;
-      copy(source.data + (row * shape[dim] + range.begin) * inner * item, out, count);
-      out += count * target.element_size();
+      const Range part = intersect(flat, {begin, begin + range.size() * inner});
+      if (part.size() > 0) {
+        const int64_t first = (row * shape[dim] + range.begin) * inner + part.begin - begin;
+        copy(source.data + first * item, out, part.size());
+        out += part.size() * target.element_size();
+      }
+      begin += range.size() * inner;
     }
   }
 }
@@ -178,6 +183,11 @@ void copy_slice(const MappedEntry& source, const Slice& slice, CopyRun copy, at:
 }  // namespace
 
 at::Tensor WeightReader::read(const std::string& name, const Slice& slice, at::ScalarType dtype) const {
+  check_slice(slice, name);
+  return read(name, slice, {0, slice.local_numel()}, dtype).view(slice.local_shape());
+}
+
+at::Tensor WeightReader::read(const std::string& name, const Slice& slice, Range flat, at::ScalarType dtype) const {
   const auto found = state_->entries.find(name);
   require(found != state_->entries.end(), "tensor '{}' is missing; the files hold {} other tensors", name,
           state_->entries.size());
@@ -188,9 +198,11 @@ at::Tensor WeightReader::read(const std::string& name, const Slice& slice, at::S
   const CopyRun copy = copy_run_for(info.dtype, dtype);
   require(copy != nullptr, "tensor '{}' of {} is stored as {}, which does not convert to {}", name, info.file,
           safetensors_dtype_name(info.dtype), c10::toString(dtype));
-  at::Tensor result = at::empty(slice.local_shape(), at::TensorOptions().dtype(dtype));
+  require(flat.begin >= 0 && flat.begin <= flat.end && flat.end <= slice.local_numel(),
+          "tensor '{}': elements [{}, {}) of a part that has {}", name, flat.begin, flat.end, slice.local_numel());
+  at::Tensor result = at::empty({flat.size()}, at::TensorOptions().dtype(dtype));
   if (result.numel() > 0) {
-    copy_slice(found->second, slice, copy, result);
+    copy_slice(found->second, slice, flat, copy, result);
   }
   return result;
 }

@@ -40,6 +40,8 @@ class WeightReader {
   /// Throws Error when the name is missing, the stored shape is not slice.global_shape (naming both shapes and the
   /// file), or the types do not convert.
   at::Tensor read(const std::string& name, const Slice& slice, at::ScalarType dtype) const;
+  /// Just the elements [flat.begin, flat.end) of that part, counted row-major: a flat tensor.
+  at::Tensor read(const std::string& name, const Slice& slice, Range flat, at::ScalarType dtype) const;
 
  private:
   struct State;

@@ -46,6 +46,8 @@ const char* dtype_name(at::ScalarType type) {
       return "float64";
     case at::kBFloat16:
       return "bfloat16";
+    case at::kHalf:
+      return "float16";
     default:
       return "float32";
   }
@@ -143,13 +145,16 @@ bool takes_part(const World& world) {
 
 }  // namespace
 
-void load_weights(CausalLM& model, const WeightReader& reader) {
+void load_weights(const CausalLM& model, ModelState& state, const WeightReader& reader) {
   std::set<std::string> used;
   const at::ScalarType type = model.parameters().precision().master;
-  model.parameters().fill([&](const Parameter& parameter) {
+  for (const Parameter& parameter : model.parameters().all()) {
     const std::string name = stored_name(reader, parameter.name);
     used.insert(name);
-    return reader.read(name, parameter.slice, type);
+    reader.read(name, parameter.slice, {0, 0}, type);  // a rank whose shard has none of it finds faults too
+  }
+  state.fill([&](const Parameter& parameter, Range flat) {
+    return reader.read(stored_name(reader, parameter.name), parameter.slice, flat, type);
   });
   for (const auto& [name, info] : reader.tensors()) {
     require(used.contains(name) || is_known_extra(name, model.config()),
@@ -158,29 +163,33 @@ void load_weights(CausalLM& model, const WeightReader& reader) {
   }
 }
 
-void draw_weights(CausalLM& model, uint64_t seed) {
-  const at::ScalarType type = model.parameters().precision().master;
-  model.parameters().fill([&](const Parameter& parameter) { return draw_initial(parameter, seed, type); });
+void draw_weights(ModelState& state, uint64_t seed) {
+  const at::ScalarType type = state.parameters().precision().master;
+  state.fill([&](const Parameter& parameter, Range flat) { return draw_initial(parameter, flat, seed, type); });
 }
 
-void export_model(const CausalLM& model, const World& world, const std::string& folder, int64_t max_shard_bytes) {
-  if (takes_part(world)) {
-    const Declared tensors = declare(model);
-    const ShardPlan plan = plan_shards(tensors, max_shard_bytes);
-    std::optional<ExportFiles> files;
-    if (world.is_main_process()) {
-      fs::create_directories(folder);
-      const char* dtype = dtype_name(model.parameters().precision().compute);
-      files.emplace(folder, tensors, plan, write_model_config(model.config(), dtype));
-    }
-    for (const Parameter& parameter : model.parameters().all()) {
-      if (const auto whole = gather_parameter(parameter, world)) {
-        files->write(parameter.name, *whole);
+void export_model(const CausalLM& model, ModelState& state, const World& world, const std::string& folder,
+                  int64_t max_shard_bytes) {
+  const Declared tensors = declare(model);
+  const ShardPlan plan = plan_shards(tensors, max_shard_bytes);
+  std::optional<ExportFiles> files;
+  if (world.is_main_process()) {
+    fs::create_directories(folder);
+    const char* dtype = dtype_name(model.parameters().precision().compute);
+    files.emplace(folder, tensors, plan, write_model_config(model.config(), dtype));
+  }
+  for (size_t unit = 0; unit < state.units().size(); ++unit) {
+    state.gather(unit);
+    for (const Parameter* parameter : state.units()[unit].unit.parameters) {
+      const auto whole = takes_part(world) ? gather_parameter(*parameter, world) : std::nullopt;
+      if (whole && files) {
+        files->write(parameter->name, *whole);
       }
     }
-    if (files) {
-      files->finish();
-    }
+    state.release_values(unit);
+  }
+  if (files) {
+    files->finish();
   }
   world.barrier("export");
 }

@@ -19,15 +19,25 @@ Precision parse_precision(const std::string& name) {
   if (name == "bf16") {
     return {at::kBFloat16, at::kFloat};
   }
-  fail("train.precision {} is not there yet; use fp64, fp32 or bf16", name);
+  if (name == "fp16") {
+    return {at::kHalf, at::kFloat};
+  }
+  fail("train.precision {} is not known; use fp64, fp32, bf16 or fp16", name);
 }
 
 Parameter& ParameterSet::add(std::string name, TpCut cut, Initial initial, TpGradient tp_gradient) {
   require(find(name) == nullptr, "parameter {} is there already", name);
+  require(pieces() > 0, "parameter {} belongs to no piece; call begin_piece first", name);
   Slice slice = cut.slice(tp_rank_);
   auto meta = at::empty(slice.local_shape(), at::TensorOptions().dtype(precision_.compute).device(at::kMeta));
-  parameters_.push_back({std::move(name), std::move(cut), initial, tp_gradient, std::move(slice), meta, meta, {}});
+  parameters_.push_back(
+      {std::move(name), std::move(cut), initial, tp_gradient, {pieces() - 1}, std::move(slice), std::move(meta)});
   return parameters_.back();
+}
+
+Parameter* ParameterSet::share(Parameter* parameter) {
+  parameter->pieces.push_back(pieces() - 1);
+  return parameter;
 }
 
 Parameter* ParameterSet::find(const std::string& name) {
@@ -42,25 +52,13 @@ Parameter* ParameterSet::find(const std::string& name) {
 int64_t ParameterSet::global_numel() const {
   int64_t total = 0;
   for (const Parameter& parameter : parameters_) {
-    int64_t numel = 1;
-    for (const int64_t size : parameter.cut.global_shape()) {
-      numel *= size;
-    }
-    total += numel;
+    total += Slice::whole(parameter.cut.global_shape()).local_numel();
   }
   return total;
 }
 
-void ParameterSet::set_values(Parameter& parameter, at::Tensor values) {
-  require(values.sizes().vec() == parameter.slice.local_shape(), "{}: values of shape {} for a part of shape {}",
-          parameter.name, values.sizes().vec(), parameter.slice.local_shape());
-  parameter.master = values.to(device_, precision_.master);
-  parameter.value = precision_.has_masters() ? parameter.master.to(precision_.compute) : parameter.master.detach();
-  parameter.value.set_requires_grad(true);
-}
-
-at::Tensor draw_initial(const Parameter& parameter, uint64_t seed, at::ScalarType type) {
-  auto values = at::empty(parameter.slice.local_shape(), at::TensorOptions().dtype(type));
+at::Tensor draw_initial(const Parameter& parameter, Range flat, uint64_t seed, at::ScalarType type) {
+  auto values = at::empty({flat.size()}, at::TensorOptions().dtype(type));
   switch (parameter.initial.kind) {
     case Initial::Kind::ones:
       values.fill_(1);
@@ -69,7 +67,7 @@ at::Tensor draw_initial(const Parameter& parameter, uint64_t seed, at::ScalarTyp
       values.zero_();
       break;
     case Initial::Kind::normal:
-      fill_normal(values, parameter.slice, {seed, parameter.name}, parameter.initial.std);
+      fill_normal(values, parameter.slice, flat, {seed, parameter.name}, parameter.initial.std);
       break;
   }
   return values;

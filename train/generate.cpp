@@ -40,7 +40,8 @@ std::string generate_text(const std::string& model_folder, const GenerateOptions
   const ModelConfig config = read_model_config(model_folder);
   const auto tokenizer = load_tokenizer(model_folder, config.vocab_size);
   const auto model = make_causal_lm(config, {}, {world.group(Axis::tp)});
-  load_weights(*model, WeightReader::open(model_folder));
+  ModelState state(model->parameters(), shard_groups(world, 0), {});
+  load_weights(*model, state, WeightReader::open(model_folder));
 
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
   require(!ids.empty(), "--prompt is empty; give at least one character");

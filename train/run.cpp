@@ -93,7 +93,7 @@ RunResult run_training(const Config& config, World& world) {
     }
   }
   if (!config.export_dir.empty()) {
-    export_model(trainer.model(), world, config.export_dir);
+    export_model(trainer.model(), trainer.state(), world, config.export_dir);
     if (world.is_main_process() && !config.data.text.empty()) {
       make_tokenizer(config.data.tokenizer)->save(config.export_dir);
     }

@@ -14,6 +14,7 @@
 #include "models/weights.h"
 #include "parallel/optim/grad_norm.h"
 #include "train/device.h"
+#include "train/options.h"
 
 namespace tetra {
 namespace {
@@ -31,11 +32,6 @@ void check_trainable(const ModelConfig& model, int64_t seq_len) {
   require(dropout == 0, "the model's config asks for dropout {}, which is not there yet; set {} to 0 in it", dropout,
           model.model_type == "gpt2" ? "embd_pdrop, resid_pdrop and attn_pdrop" : "attention_dropout");
   check_sequence_length(model, seq_len);
-}
-
-OptimizerOptions optimizer_options(const OptimizerConfig& c) {
-  require(c.betas.size() == 2, "train.optimizer.betas has {} values; it needs two", c.betas.size());
-  return {c.type, c.betas[0], c.betas[1], c.eps, c.weight_decay, c.momentum, c.nesterov};
 }
 
 }  // namespace
@@ -61,16 +57,19 @@ Trainer::Trainer(const Config& config, World& world)
   samples_ = open_samples(config, model.vocab_size);
 
   model_ = make_causal_lm(model, parse_precision(config.train.precision), tp_, device);
+  const ShardingOptions sharding = sharding_options(config);
+  state_ = std::make_unique<ModelState>(model_->parameters(), shard_groups(world, sharding.zero_stage), sharding);
   if (config.model.from.empty()) {
-    draw_weights(*model_, config.seed);
+    draw_weights(*state_, config.seed);
   } else {
-    load_weights(*model_, WeightReader::open(config.model.from));
+    load_weights(*model_, *state_, WeightReader::open(config.model.from));
   }
-  const GradientOptions buckets{static_cast<int64_t>(config.parallelism.bucket_mb * 1024 * 1024)};
-  gradients_ = std::make_unique<GradientReducer>(model_->parameters(), world.group(Flat::grad), tp_.group, buckets);
-  optimizer_ = make_optimizer(model_->parameters(), optimizer_options(config.train.optimizer));
-  const auto& s = config.train.scheduler;
-  schedule_ = {s.type, config.train.optimizer.lr, s.min_lr, s.warmup_steps, config.train.steps};
+  gatherer_ = std::make_unique<UnitGatherer>(*state_);
+  model_->set_hooks(gatherer_.get());
+  gradients_ = std::make_unique<GradientReducer>(*state_);
+  gradients_->on_unit_done([this](size_t unit) { gatherer_->unit_done(unit); });
+  optimizer_ = make_optimizer(*state_, optimizer_options(config.train.optimizer));
+  schedule_ = learning_rate_schedule(config.train);
 }
 
 StepResult Trainer::step() {
@@ -108,9 +107,9 @@ double Trainer::backward(const Window& window) {
     gradients_->begin_micro_batch(m == 0, m + 1 == plan_.micro_batches);
     const auto part = causal_loss(*model_, make_token_batch(ids, labels), scale);
     part.backward();
+    gradients_->end_micro_batch();
     loss += part.item<double>();
   }
-  gradients_->finish();
   return sum_over(loss, world_.group(Flat::grad), model_->parameters().device(), "loss_sum");
 }
 
@@ -119,7 +118,7 @@ void Trainer::update(StepResult& result) {
       std::isfinite(result.loss),
       "step {}: the loss is {}; the weights are those after step {}. Try a lower train.optimizer.lr or longer warm-up",
       result.step, result.loss, steps_done_);
-  result.grad_norm = global_grad_norm(model_->parameters(), tp_.group);
+  result.grad_norm = global_grad_norm(*state_);
   require(std::isfinite(result.grad_norm), "step {}: the gradient norm is {}; the weights are those after step {}",
           result.step, result.grad_norm, steps_done_);
   if (result.tokens == 0) {

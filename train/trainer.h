@@ -7,6 +7,8 @@
 #include "mesh/world.h"
 #include "models/causal_lm.h"
 #include "parallel/data/gradients.h"
+#include "parallel/data/model_state.h"
+#include "parallel/data/unit_gatherer.h"
 #include "parallel/optim/optimizer.h"
 #include "parallel/optim/schedule.h"
 #include "train/batch_plan.h"
@@ -37,6 +39,8 @@ class Trainer {
 
   CausalLM& model() { return *model_; }
   const CausalLM& model() const { return *model_; }
+  ModelState& state() { return *state_; }
+  Optimizer& optimizer() { return *optimizer_; }
 
  private:
   struct Window;  // one step's sequences on this rank
@@ -50,6 +54,8 @@ class Trainer {
   std::unique_ptr<SampleSource> samples_;
   TensorParallel tp_;
   std::unique_ptr<CausalLM> model_;
+  std::unique_ptr<ModelState> state_;
+  std::unique_ptr<UnitGatherer> gatherer_;
   std::unique_ptr<GradientReducer> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   Schedule schedule_;

@@ -1,16 +1,18 @@
 #pragma once
-// The norm of all gradients, each distinct parameter element counted once whatever the layout.
+// The norm of all gradients, each distinct parameter element counted once whatever the layout; clipping.
 
-#include "parallel/parameter.h"
+#include "parallel/data/model_state.h"
 
 namespace tetra {
 
-class Group;
-
-/// L2 norm of the main gradients over the whole model, the same on every rank. Collective over `tp`.
-double global_grad_norm(const ParameterSet& parameters, const Group& tp);
+/// L2 norm of the gradient shards over the whole model, the same on every rank; not finite on every rank when any
+/// element is not. Collective over the shard and tp groups.
+double global_grad_norm(const ModelState& state);
 
 /// The factor that clips a norm: max_norm / (norm + 1e-6), at most 1 (as torch.nn.utils.clip_grad_norm_).
 double clip_factor(double norm, double max_norm);
+
+/// Clamps every gradient element to [-limit, limit] (as torch.nn.utils.clip_grad_value_).
+void clip_grad_value(ModelState& state, double limit);
 
 }  // namespace tetra

@@ -11,85 +11,115 @@
 namespace tetra {
 namespace {
 
-at::Tensor model_copy(const ParameterSet& parameters, const Parameter& parameter) {
-  return parameters.precision().has_masters() ? parameter.value.detach() : at::Tensor();
-}
-
 class AdamW final : public Optimizer {
  public:
-  AdamW(ParameterSet& parameters, OptimizerOptions options) : Optimizer(parameters, std::move(options)) {
-    for (const Parameter& parameter : parameters.all()) {
-      exp_avg_.push_back(at::zeros_like(parameter.master));
-      exp_avg_sq_.push_back(at::zeros_like(parameter.master));
-    }
-  }
+  AdamW(ModelState& state, OptimizerOptions options) : Optimizer(state, std::move(options), {"exp_avg", "exp_avg_sq"}) {}
 
  private:
-  void update(size_t index, Parameter& parameter, double lr, double grad_scale, double weight_decay) override {
-    auto model = model_copy(parameters_, parameter);
-    adamw_step(parameter.master, parameter.main_grad, exp_avg_[index], exp_avg_sq_[index], model,
-               {lr, options_.beta1, options_.beta2, options_.eps, weight_decay, steps_, grad_scale});
+  void update(Part& p) const override {
+    adamw_step(
+        p.master, p.grad, p.slots[0], p.slots[1], p.model,
+        {p.lr, options_.beta1, options_.beta2, options_.eps, p.weight_decay, steps_, p.grad_scale});
   }
-
-  std::vector<at::Tensor> exp_avg_;
-  std::vector<at::Tensor> exp_avg_sq_;
 };
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(ParameterSet& parameters, OptimizerOptions options) : Optimizer(parameters, std::move(options)) {
-    for (const Parameter& parameter : parameters.all()) {
-      momentum_.push_back(options_.momentum == 0 ? at::Tensor() : at::zeros_like(parameter.master));
-    }
-  }
+  Sgd(ModelState& state, const OptimizerOptions& options)
+      : Optimizer(state, options,
+                  options.momentum == 0 ? std::vector<std::string>() : std::vector<std::string>{"momentum"}) {}
 
  private:
-  void update(size_t index, Parameter& parameter, double lr, double grad_scale, double weight_decay) override {
-    auto model = model_copy(parameters_, parameter);
-    sgd_step(parameter.master, parameter.main_grad, momentum_[index], model,
-             {lr, options_.momentum, 0.0, weight_decay, options_.nesterov, steps_ == 1, grad_scale});
+  void update(Part& p) const override {
+    at::Tensor momentum = p.slots.empty() ? at::Tensor() : p.slots[0];
+    sgd_step(p.master, p.grad, momentum, p.model,
+             {p.lr, options_.momentum, 0.0, p.weight_decay, options_.nesterov, steps_ == 1, p.grad_scale});
   }
-
-  std::vector<at::Tensor> momentum_;
 };
 
 }  // namespace
 
-Optimizer::Optimizer(ParameterSet& parameters, OptimizerOptions options)
-    : parameters_(parameters), options_(std::move(options)) {}
+Optimizer::Optimizer(ModelState& state, OptimizerOptions options, const std::vector<std::string>& slots)
+    : options_(std::move(options)), state_(state) {
+  for (const std::string& name : slots) {
+    Slot& slot = slots_.emplace_back();
+    slot.name = name;
+    for (const UnitState& unit : state.units()) {
+      slot.shards.push_back(at::zeros_like(unit.master_shard));
+    }
+  }
+}
 
 void Optimizer::step(double lr, double grad_scale) {
   ++steps_;
-  size_t index = 0;
-  for (Parameter& parameter : parameters_.all()) {
-    update(index++, parameter, lr, grad_scale, decay_of(parameter));
+  for (size_t u = 0; u < state_.units().size(); ++u) {
+    update_unit(u, lr, grad_scale);
+  }
+  state_.publish();
+}
+
+void Optimizer::update_unit(size_t unit, double lr, double grad_scale) {
+  UnitState& state = state_.units()[unit];
+  const bool offloaded = state_.state_device() != state_.parameters().device();
+  const bool has_copy = !offloaded && state.value_shard.defined() && state_.parameters().precision().has_masters();
+  const at::Tensor grads = state.grad_shard.to(state_.state_device());
+  for (const Segment& segment : state.segments) {
+    const auto part = [&](const at::Tensor& shard) { return shard.narrow(0, segment.offset, segment.size()); };
+    Part mine{part(state.master_shard), part(grads), {}, {}, lr, grad_scale, decay_of(*segment.parameter)};
+    for (const Slot& slot : slots_) {
+      mine.slots.push_back(part(slot.shards[unit]));
+    }
+    if (has_copy) {
+      mine.model = part(state.value_shard);
+    }
+    update(mine);
+  }
+  if (offloaded) {
+    bring_to_values(state);
+  }
+}
+
+void Optimizer::bring_to_values(UnitState& unit) const {
+  if (unit.value_shard.defined() && !unit.value_shard.is_same(unit.master_shard)) {
+    unit.value_shard.copy_(unit.master_shard);
   }
 }
 
 void Optimizer::decay_only(double lr) {
-  for (Parameter& parameter : parameters_.all()) {
-    if (const double decay = decay_of(parameter); decay != 0) {
-      const at::NoGradGuard no_grad;
-      parameter.master.mul_(1.0 - lr * decay);
-      if (parameters_.precision().has_masters()) {
-        parameter.value.copy_(parameter.master);
+  const at::NoGradGuard no_grad;
+  for (UnitState& unit : state_.units()) {
+    for (const Segment& segment : unit.segments) {
+      if (const double decay = decay_of(*segment.parameter); decay != 0) {
+        unit.master_shard.narrow(0, segment.offset, segment.size()).mul_(1.0 - lr * decay);
       }
     }
+    bring_to_values(unit);
   }
+  state_.publish();
+}
+
+int64_t Optimizer::bytes() const {
+  int64_t total = 0;
+  for (const Slot& slot : slots_) {
+    for (const at::Tensor& shard : slot.shards) {
+      total += static_cast<int64_t>(shard.nbytes());
+    }
+  }
+  return total;
 }
 
 double Optimizer::decay_of(const Parameter& parameter) const {
   return parameter.cut.global_shape().size() >= 2 ? options_.weight_decay : 0.0;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(ParameterSet& parameters, const OptimizerOptions& options) {
+std::unique_ptr<Optimizer> make_optimizer(ModelState& state, const OptimizerOptions& options) {
   if (options.type == "adamw") {
-    return std::make_unique<AdamW>(parameters, options);
+    return std::make_unique<AdamW>(state, options);
   }
   if (options.type == "sgd") {
-    return std::make_unique<Sgd>(parameters, options);
+    return std::make_unique<Sgd>(state, options);
   }
-  fail("train.optimizer.type {} is not known; use adamw or sgd", options.type);
+  fail("train.optimizer.type {} is not known; use adamw, sgd or lion", options.type);
 }
 
 }  // namespace tetra

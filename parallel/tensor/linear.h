@@ -16,6 +16,11 @@ struct LinearParameters {
   Parameter* bias = nullptr;
 };
 
+/// Of a replicated parameter that acts on the stream: under sequence parallelism it sees just this rank's tokens.
+inline TpGradient stream_gradient(const TensorParallel& tp) {
+  return tp.cuts_tokens() ? TpGradient::partial : TpGradient::complete;
+}
+
 /// Weights cut along their output dim: Replicated [T, K] -> Varying [T, N_i/tp] for each of `layers`, which share x.
 std::vector<Varying> column_parallel(const Replicated& x, const std::vector<LinearParameters>& layers,
                                      WeightLayout layout = WeightLayout::out_in);

@@ -87,7 +87,8 @@ Saved saved_by_one_layer(const Shape& s, const Degrees& degrees, bool sequence_p
   Saved result;
   run_local_ranks(static_cast<int>(degrees.world_size()), {.degrees = degrees}, [&](World& world) {
     const auto model = make_causal_lm(config, parse_precision("bf16"), {world.group(Axis::tp), sequence_parallel});
-    draw_weights(*model, 1);
+    ModelState state(model->parameters(), shard_groups(world, 0), {});
+    draw_weights(state, 1);
     Saved saved;
     for (const Parameter& parameter : model->parameters().all()) {
       saved.parameters.insert(parameter.value.storage().data());

@@ -103,7 +103,8 @@ void check_logits(const fs::path& folder, const Probe& probe, const char* precis
   run_local_ranks(static_cast<int>(tp), world_of(tp), [&](World& world) {
     const TensorParallel parallel{world.group(Axis::tp), tp > 1};
     const auto model = make_causal_lm(read_model_config(folder), parse_precision(precision), parallel);
-    load_weights(*model, WeightReader::open(folder));
+    ModelState state(model->parameters(), shard_groups(world, 0), {});
+    load_weights(*model, state, WeightReader::open(folder));
     const auto logits = full_logits(*model, make_token_batch(probe.ids)).to(at::kDouble);
     require(logits.sizes() == probe.logits.sizes(), "logits of shape {} against {}", logits.sizes().vec(),
             probe.logits.sizes().vec());
@@ -119,8 +120,9 @@ void write_same(const fs::path& folder, const fs::path& out) {
     const WeightReader reader = WeightReader::open(folder);
     const auto model = make_causal_lm(read_model_config(folder), parse_precision(stored_precision(reader)),
                                       TensorParallel{world.group(Axis::tp), false});
-    load_weights(*model, reader);
-    export_model(*model, world, out);
+    ModelState state(model->parameters(), shard_groups(world, 0), {});
+    load_weights(*model, state, reader);
+    export_model(*model, state, world, out);
   });
 }
 
@@ -152,7 +154,7 @@ void write_trained(const fs::path& folder, const fs::path& out, const Probe& pro
     Trainer trainer(config, world);
     trainer.step();
     trainer.step();
-    export_model(trainer.model(), world, out, shard_bytes);
+    export_model(trainer.model(), trainer.state(), world, out, shard_bytes);
     const auto logits = full_logits(trainer.model(), make_token_batch(probe.ids));
     const double change = (logits - probe.logits).abs().max().item<double>();
     require(change > 1e-3, "two steps changed no logit by more than {:.1e}", change);

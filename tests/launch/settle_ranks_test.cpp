@@ -76,7 +76,6 @@ TEST(Ranks, BackendMustSuitTheLauncher) {
 TEST(Supported, WhatIsNotThereYetIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
       {"parallelism.pp_size=2", "parallelism.pp_size 2: pipeline parallelism is not there yet; use 1"},
-      {"parallelism.dp_shard_size=2", "parallelism.dp_shard_size 2: "},
       {"parallelism.cp_size=2", "parallelism.cp_size 2: "},
       {"parallelism.sp_size=2", "parallelism.sp_size 2: "},
       {"parallelism.ep_size=2", "parallelism.ep_size 2: "},

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kManyShards = 8000;  // bytes
 
 struct Ranks {
-  int64_t tp = 1, dp = 1;
+  int64_t tp = 1, dp = 1, shard = 1;
 };
 
 struct Family {
@@ -50,39 +50,49 @@ const std::vector<Family> kFamilies = {
     {"gpt2_untied", {.model_type = "gpt2", .extra = R"("tie_word_embeddings": false)"}},
 };
 
-using Body = std::function<void(CausalLM&, World&)>;
+using Body = std::function<void(CausalLM&, ModelState&, World&)>;
 
 /// Builds the model on thread ranks and hands it to `body`.
 void on_ranks(const Ranks& ranks, const ModelConfig& config, const char* precision, const Body& body) {
   WorldOptions options;
   options.degrees.tp = ranks.tp;
   options.degrees.dp_replicate = ranks.dp;
-  run_local_ranks(static_cast<int>(ranks.tp * ranks.dp), options, [&](World& world) {
+  options.degrees.dp_shard = ranks.shard;
+  run_local_ranks(static_cast<int>(options.degrees.world_size()), options, [&](World& world) {
     const TensorParallel tp{world.group(Axis::tp), false};
     const auto model = make_causal_lm(config, parse_precision(precision), tp);
-    body(*model, world);
+    ModelState state(model->parameters(), shard_groups(world, 3), {.zero_stage = 3});
+    body(*model, state, world);
   });
 }
 
 void export_drawn(const ModelConfig& config, const std::string& folder, const Ranks& ranks = {},
                   const char* precision = "fp64", int64_t max_shard_bytes = int64_t{1} << 30, uint64_t seed = 5) {
-  on_ranks(ranks, config, precision, [&](CausalLM& model, World& world) {
-    draw_weights(model, seed);
-    export_model(model, world, folder, max_shard_bytes);
+  on_ranks(ranks, config, precision, [&](CausalLM& model, ModelState& state, World& world) {
+    draw_weights(state, seed);
+    export_model(model, state, world, folder, max_shard_bytes);
   });
 }
 
 /// Every rank's part of what is in `folder` is the part of the drawn weights that it holds, bit for bit.
 void expect_drawn(const ModelConfig& config, const std::string& folder, const Ranks& ranks = {},
                   const char* precision = "fp64", uint64_t seed = 5) {
-  on_ranks(ranks, config, precision, [&](CausalLM& model, World&) {
-    load_weights(model, WeightReader::open(folder));
-    for (const Parameter& parameter : model.parameters().all()) {
-      const at::ScalarType type = model.parameters().precision().compute;
-      const auto drawn = draw_initial(parameter, seed, model.parameters().precision().master).to(type);
-      EXPECT_EQ(parameter.value.scalar_type(), type);
-      EXPECT_TRUE(at::equal(parameter.value, drawn)) << parameter.name;
-      EXPECT_TRUE(at::equal(parameter.master, drawn.to(parameter.master.scalar_type()))) << parameter.name;
+  on_ranks(ranks, config, precision, [&](CausalLM& model, ModelState& state, World&) {
+    load_weights(model, state, WeightReader::open(folder));
+    const Precision types = model.parameters().precision();
+    for (size_t unit = 0; unit < state.units().size(); ++unit) {
+      state.gather(unit);
+      const UnitState& held = state.units()[unit];
+      for (const Segment& segment : held.segments) {
+        const auto drawn = draw_initial(*segment.parameter, segment.flat, seed, types.master).to(types.compute);
+        const auto master = held.master_shard.narrow(0, segment.offset, segment.size());
+        EXPECT_TRUE(at::equal(master, drawn.to(types.master))) << segment.parameter->name;
+      }
+      for (const Parameter* parameter : held.unit.parameters) {
+        const auto drawn = draw_initial(*parameter, {0, parameter->slice.local_numel()}, seed, types.master);
+        EXPECT_EQ(parameter->value.scalar_type(), types.compute);
+        EXPECT_TRUE(at::equal(parameter->value.flatten(), drawn.to(types.compute))) << parameter->name;
+      }
     }
   });
 }
@@ -90,7 +100,9 @@ void expect_drawn(const ModelConfig& config, const std::string& folder, const Ra
 /// The message with which loading `folder` fails, "" when it does not.
 std::string load_failure(const ModelConfig& config, const std::string& folder) {
   try {
-    on_ranks({}, config, "fp32", [&](CausalLM& model, World&) { load_weights(model, WeightReader::open(folder)); });
+    on_ranks({}, config, "fp32", [&](CausalLM& model, ModelState& state, World&) {
+      load_weights(model, state, WeightReader::open(folder));
+    });
   } catch (const Error& error) {
     return error.what();
   }
@@ -156,6 +168,8 @@ TEST_P(WeightsOf, ExportsTheSameBytesOnEveryLayout) {
     const std::string out = folder_ / ("tp" + std::to_string(tp));
     export_drawn(model, out, {tp, 2});
     EXPECT_TRUE(contents(out) == expected) << "tp " << tp << " x dp 2";
+    export_drawn(model, out + "_sharded", {tp, 1, 3});
+    EXPECT_TRUE(contents(out + "_sharded") == expected) << "tp " << tp << " x dp_shard 3";
   }
 }
 
@@ -166,6 +180,7 @@ TEST_P(WeightsOf, ReadsBackWhatItWroteBitForBit) {
     export_drawn(model, out, {}, precision);
     expect_drawn(read_model_config(out), out, {}, precision);
     expect_drawn(read_model_config(out), out, {4, 1}, precision);
+    expect_drawn(read_model_config(out), out, {2, 1, 3}, precision);
   }
 }
 

@@ -87,14 +87,18 @@ Reference load_reference(const std::string& name) {
 }
 
 std::string Layout::name() const {
-  return fmt::format("dp{}_tp{}{}_x{}", dp, tp, sequence_parallel ? "_sp" : "", micro_batches);
+  const std::string zero = shard == 1 ? "" : fmt::format("_shard{}_zero{}", shard, zero_stage);
+  return fmt::format("dp{}{}_tp{}{}_x{}", dp, zero, tp, sequence_parallel ? "_sp" : "", micro_batches);
 }
 
 Config apply(Config config, const Layout& layout) {
   config.parallelism.degrees.dp_replicate = layout.dp;
+  config.parallelism.degrees.dp_shard = layout.shard;
+  config.parallelism.zero_stage = layout.zero_stage;
   config.parallelism.degrees.tp = layout.tp;
   config.parallelism.sequence_parallel = layout.sequence_parallel;
-  const int64_t share = (config.train.global_batch_size + layout.dp - 1) / layout.dp;
+  const int64_t data_ranks = layout.dp * layout.shard;
+  const int64_t share = (config.train.global_batch_size + data_ranks - 1) / data_ranks;
   config.train.micro_batch_size = std::max<int64_t>(1, share / layout.micro_batches);
   return config;
 }
@@ -110,6 +114,9 @@ Trajectory train(const Config& config, World& world, const std::function<void(Tr
     t.losses.push_back(step.loss);
     t.grad_norms.push_back(step.grad_norm);
     t.tokens.push_back(step.tokens);
+  }
+  for (size_t unit = 0; unit < trainer.state().units().size(); ++unit) {
+    trainer.state().gather(unit);
   }
   for (const Parameter& parameter : trainer.model().parameters().all()) {
     t.weights[parameter.name] = global_weight(parameter, world);

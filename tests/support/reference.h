@@ -36,12 +36,14 @@ Reference load_reference(const std::string& name);
 
 /// Degrees and the rest of a layout; micro_batches is per data rank, as far as the batch can be divided so.
 struct Layout {
-  int64_t dp = 1;
+  int64_t dp = 1;  // dp_replicate
+  int64_t shard = 1;
   int64_t tp = 1;
   bool sequence_parallel = false;
   int64_t micro_batches = 1;
+  int64_t zero_stage = 3;
 
-  int64_t world_size() const { return dp * tp; }
+  int64_t world_size() const { return dp * shard * tp; }
   std::string name() const;
 };
 Config apply(Config config, const Layout& layout);

@@ -48,7 +48,7 @@ TEST_P(EveryCollective, IsMissedWhenItIsLeftOut) {
   const auto& [model, layout] = GetParam();
   const Reference reference = load_reference(model);
   const auto sites = sites_used(apply(reference.config, layout));
-  EXPECT_GE(sites.size(), 8U);
+  EXPECT_GE(sites.size(), 6U);
   for (const std::string& site : sites) {
     EXPECT_TRUE(is_noticed(reference, layout, site))
         << "without " << site << " the trajectory of " << model << " on " << layout.name() << " is the same";
@@ -59,6 +59,11 @@ INSTANTIATE_TEST_SUITE_P(Paths, EveryCollective,
                          ::testing::Values(std::pair{"llama_masked", Layout{.dp = 2, .tp = 2}},
                                            std::pair{"llama_masked",
                                                      Layout{.dp = 2, .tp = 2, .sequence_parallel = true}},
+                                           std::pair{"llama_masked",
+                                                     Layout{.dp = 2, .shard = 2, .micro_batches = 2, .zero_stage = 2}},
+                                           std::pair{"llama_masked", Layout{.dp = 2, .shard = 2, .micro_batches = 2}},
+                                           std::pair{"gpt2",
+                                                     Layout{.shard = 2, .tp = 2, .sequence_parallel = true}},
                                            std::pair{"llama_odd_vocab", Layout{.tp = 8, .sequence_parallel = true}},
                                            std::pair{"gpt2", Layout{.dp = 2, .tp = 2, .sequence_parallel = true}}),
                          [](const auto& info) {

@@ -30,6 +30,23 @@ const std::vector<Layout> kLayouts = {
     {.dp = 2, .tp = 4, .sequence_parallel = true},
     {.dp = 3, .tp = 1},
     {.dp = 3, .tp = 2, .sequence_parallel = true},
+    {.shard = 2, .zero_stage = 1},
+    {.shard = 2, .zero_stage = 2},
+    {.shard = 2},
+    {.shard = 3},
+    {.shard = 4},
+    {.shard = 8, .zero_stage = 1},
+    {.shard = 8},
+    {.dp = 2, .shard = 2, .zero_stage = 0},
+    {.dp = 2, .shard = 2, .zero_stage = 1},
+    {.dp = 2, .shard = 2, .zero_stage = 2},
+    {.dp = 2, .shard = 2},
+    {.shard = 2, .tp = 2, .zero_stage = 1},
+    {.shard = 2, .tp = 2, .sequence_parallel = true, .zero_stage = 2},
+    {.shard = 2, .tp = 2, .sequence_parallel = true},
+    {.dp = 2, .shard = 2, .tp = 2, .zero_stage = 1},
+    {.dp = 2, .shard = 2, .tp = 2, .zero_stage = 2},
+    {.dp = 2, .shard = 2, .tp = 2, .sequence_parallel = true},
 };
 
 class Layouts : public ::testing::TestWithParam<std::tuple<const char*, Layout>> {};

@@ -17,10 +17,10 @@
 namespace tetra {
 namespace {
 
-constexpr int64_t kTask = int64_t{16} << 20;     // bytes that a thread reads at a time
-constexpr int64_t kStage = int64_t{1} << 20;     // read at once and copied from there
-constexpr int64_t kLongRun = int64_t{64} << 10;  // a run worth a read of its own
-constexpr int64_t kWorthwhile = 8;               // bytes read for one that is wanted, where runs are short
+constexpr int64_t kTask = int64_t{16} << 20;    // bytes that a thread reads at a time
+constexpr int64_t kStage = int64_t{256} << 10;  // read at once and copied from there
+constexpr int64_t kLongRun = int64_t{4} << 10;  // a run worth a read of its own
+constexpr int64_t kWorthwhile = 8;              // bytes read for one that is wanted, where runs are short
 
 /// Reads into strided memory from strided places of a file.
 class StridedRead {

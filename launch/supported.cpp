@@ -38,24 +38,12 @@ Finding check_parallelism(const ParallelismConfig& parallelism) {
 }
 
 Finding check_training(const Config& config) {
-  if (config.train.recompute != "none") {
-    return Refusal{"train.recompute",
-                   fmt::format("train.recompute {}: recompute is not there yet; use none", config.train.recompute)};
-  }
-  if (config.train.precision == "fp16") {
-    return Refusal{"train.precision", "train.precision fp16: loss scaling is not there yet; use bf16, fp32 or fp64"};
-  }
   if (!config.data.mask.empty()) {
     return Refusal{
         "data.mask",
         fmt::format("data.mask {}: padding masks are not there yet; leave it out, and put -100 in data.labels "
                     "where a token shall not count",
                     config.data.mask)};
-  }
-  if (!config.checkpoint.dir.empty()) {
-    return Refusal{"checkpoint.dir", fmt::format("checkpoint.dir {}: checkpoints are not there yet; leave it out, and "
-                                                 "use export for the final weights",
-                                                 config.checkpoint.dir)};
   }
   return std::nullopt;
 }

@@ -258,7 +258,8 @@ void copy_whole(T* __restrict to, const Batch& batch) {
   }
 }
 
-// Plans one batch from local element `local` on, written to where `origin` is the first: sets the counters and the pieces, returns the next element.
+// Plans one batch from local element `local` on, written to where `origin` is the first: sets the counters and the
+// pieces, returns the next element.
 int64_t plan(Batch& batch, std::vector<Piece>& pieces, const Runs& runs, int64_t local, int64_t end, int64_t origin) {
   pieces.clear();
   int used = 0;

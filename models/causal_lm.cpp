@@ -26,11 +26,22 @@ auto run_piece(const CausalLM& model, int64_t piece, const Run& run) {
   return output;
 }
 
+Stream run_block(CausalLM& model, int64_t layer, const Stream& x, const TokenBatch& batch) {
+  const RecomputePolicy& policy = model.recompute_policy();
+  if (policy.of_layer(layer) != Recompute::full) {
+    return model.block(layer, x, batch);
+  }
+  const auto segment = [&model, layer, tokens = x.tokens, batch](const at::Tensor& input) {
+    return model.block(layer, Stream{input, tokens}, batch).tensor;
+  };
+  return {recompute(segment, x.tensor, {policy.in_host_memory}), x.tokens};
+}
+
 Varying forward(CausalLM& model, const TokenBatch& batch) {
   const int64_t layers = model.config().num_layers;
   Stream x = run_piece(model, 0, [&] { return model.embed(batch); });
   for (int64_t layer = 0; layer < layers; ++layer) {
-    x = run_piece(model, layer + 1, [&] { return model.block(layer, x, batch); });
+    x = run_piece(model, layer + 1, [&] { return run_block(model, layer, x, batch); });
   }
   return run_piece(model, layers + 1, [&] { return model.head(x); });
 }

@@ -9,6 +9,7 @@
 #include "models/model_config.h"
 #include "parallel/parameter.h"
 #include "parallel/piece_hooks.h"
+#include "parallel/recompute/policy.h"
 #include "parallel/tensor/regions.h"
 
 namespace tetra {
@@ -39,12 +40,18 @@ class CausalLM {
   void set_hooks(PieceHooks* hooks) { hooks_ = hooks; }
   PieceHooks* hooks() const { return hooks_; }
 
+  void set_recompute(const RecomputePolicy& policy) { recompute_ = policy; }
+  const RecomputePolicy& recompute_policy() const { return recompute_; }
+
   const ModelConfig& config() const { return config_; }
   const TensorParallel& tensor_parallel() const { return tp_; }
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
 
  protected:
+  /// Discards what is cheap of `layer`. Outputs that are gathered over tp before their use are not what is kept.
+  bool is_selective(int64_t layer) const { return recompute_.of_layer(layer) == Recompute::selective; }
+
   CausalLM(ModelConfig config, Precision precision, const TensorParallel& tp, at::Device device);
 
   ModelConfig config_;
@@ -53,6 +60,7 @@ class CausalLM {
 
  private:
   PieceHooks* hooks_ = nullptr;
+  RecomputePolicy recompute_;
 };
 
 /// Builds this rank's part of the model, without memory: a ModelState gives the parameters theirs.

@@ -27,22 +27,31 @@ Stream Gpt2::embed(const TokenBatch& batch) {
 }
 
 Stream Gpt2::block(int64_t layer, const Stream& x, const TokenBatch& batch) {
-  const Gpt2Layer& w = weights_.layers[layer];
-  const Stream h = x + self_attention(layer, norm(x, w.ln_1), batch);
-  return h + feed_forward(w, norm(h, w.ln_2));
+  const Stream h = x + self_attention(layer, x, batch);
+  return h + feed_forward(layer, h);
 }
 
 Varying Gpt2::head(const Stream& x) {
-  return column_parallel(enter(norm(x, weights_.ln_f), tp_, "head"), {weights_.head, nullptr});
+  return column_parallel(enter({norm(x, weights_.ln_f), x.tokens}, tp_, "head"), {weights_.head, nullptr});
 }
 
-Stream Gpt2::norm(const Stream& x, const LayerNormParameters& w) const {
-  return {layer_norm(x.tensor, w.weight->value, w.bias->value, config_.norm_eps), x.tokens};
+at::Tensor Gpt2::norm(const Stream& x, const LayerNormParameters& w) const {
+  return layer_norm(x.tensor, w.weight->value, w.bias->value, config_.norm_eps);
+}
+
+Varying Gpt2::norm_linear(const Stream& x, const LayerNormParameters& norm_weights, const LinearParameters& layer,
+                          const char* site, bool discard) const {
+  return discard_between(
+      discard && !tp_.cuts_tokens(), [this, x, &norm_weights] { return norm(x, norm_weights); },
+      [&](const at::Tensor& normed) {
+        return column_parallel(enter({normed, x.tokens}, tp_, site), layer, WeightLayout::in_out);
+      });
 }
 
 Stream Gpt2::self_attention(int64_t layer, const Stream& x, const TokenBatch& batch) {
   const Gpt2Layer& w = weights_.layers[layer];
-  const auto qkv = column_parallel(enter(x, tp_, "attention"), w.qkv, WeightLayout::in_out).tensor;
+  const bool selective = is_selective(layer);
+  const auto qkv = norm_linear(x, w.ln_1, w.qkv, "attention", selective).tensor;
   const int64_t width = qkv.size(1) / 3;
   const auto heads = [&](int64_t i) {
     return qkv.narrow(1, i * width, width)
@@ -52,13 +61,23 @@ Stream Gpt2::self_attention(int64_t layer, const Stream& x, const TokenBatch& ba
   if (config_.scale_attention_by_layer) {
     scale /= static_cast<double>(layer + 1);
   }
-  const auto o = attention(heads(0), heads(1), heads(2), /*causal=*/true, scale);
-  return row_parallel(Varying(o.view({qkv.size(0), width})), w.out, tp_, "attention", WeightLayout::in_out);
+  return discard_between(
+      selective,
+      [q = heads(0), k = heads(1), v = heads(2), scale] { return attention(q, k, v, /*causal=*/true, scale); },
+      [&](const at::Tensor& o) {
+        return row_parallel(Varying(o.view({o.size(0) * o.size(1), width})), w.out, tp_, "attention",
+                            WeightLayout::in_out);
+      },
+      /*kept_elsewhere=*/true);
 }
 
-Stream Gpt2::feed_forward(const Gpt2Layer& w, const Stream& x) {
-  const auto up = column_parallel(enter(x, tp_, "mlp"), w.fc, WeightLayout::in_out);
-  return row_parallel(Varying(gelu(up.tensor, config_.gelu)), w.proj, tp_, "mlp", WeightLayout::in_out);
+Stream Gpt2::feed_forward(int64_t layer, const Stream& x) {
+  const Gpt2Layer& w = weights_.layers[layer];
+  const bool selective = is_selective(layer);
+  const auto up = norm_linear(x, w.ln_2, w.fc, "mlp", selective).tensor;
+  return discard_between(
+      selective, [this, up] { return gelu(up, config_.gelu); },
+      [&](const at::Tensor& y) { return row_parallel(Varying(y), w.proj, tp_, "mlp", WeightLayout::in_out); });
 }
 
 }  // namespace tetra

@@ -15,9 +15,12 @@ class Gpt2 final : public CausalLM {
   Varying head(const Stream& x) override;
 
  private:
-  Stream norm(const Stream& x, const LayerNormParameters& w) const;
+  at::Tensor norm(const Stream& x, const LayerNormParameters& w) const;
+  /// Norm and column-parallel layer, the norm's output discarded where that is wanted.
+  Varying norm_linear(const Stream& x, const LayerNormParameters& norm_weights, const LinearParameters& layer,
+                      const char* site, bool discard) const;
   Stream self_attention(int64_t layer, const Stream& x, const TokenBatch& batch);
-  Stream feed_forward(const Gpt2Layer& w, const Stream& x);
+  Stream feed_forward(int64_t layer, const Stream& x);
 
   Gpt2Parameters weights_;
 };

@@ -11,7 +11,10 @@ namespace {
 class Builder {
  public:
   Builder(ParameterSet& set, const ModelConfig& config, const TensorParallel& tp)
-      : set_(set), c_(config), tp_(tp.size()), normal_{Initial::Kind::normal, config.initializer_range},
+      : set_(set),
+        c_(config),
+        tp_(tp.size()),
+        normal_{Initial::Kind::normal, config.initializer_range},
         stream_gradient_(stream_gradient(tp)) {}
 
   Gpt2Parameters build() {

@@ -25,24 +25,35 @@ Stream Llama::embed(const TokenBatch& batch) {
 }
 
 Stream Llama::block(int64_t layer, const Stream& x, const TokenBatch& batch) {
-  const LlamaLayer& w = weights_.layers[layer];
-  const Stream h = x + self_attention(w, norm(x, *w.input_norm), batch);
-  return h + feed_forward(w, norm(h, *w.post_attention_norm));
+  const Stream h = x + self_attention(layer, x, batch);
+  return h + feed_forward(layer, h);
 }
 
 Varying Llama::head(const Stream& x) {
-  return column_parallel(enter(norm(x, *weights_.final_norm), tp_, "head"), {weights_.head, nullptr});
+  return column_parallel(enter({norm(x, *weights_.final_norm), x.tokens}, tp_, "head"), {weights_.head, nullptr});
 }
 
-Stream Llama::norm(const Stream& x, const Parameter& weight) const {
-  return {rms_norm(x.tensor, weight.value, config_.norm_eps), x.tokens};
+at::Tensor Llama::norm(const Stream& x, const Parameter& weight) const {
+  return rms_norm(x.tensor, weight.value, config_.norm_eps);
 }
 
-Stream Llama::self_attention(const LlamaLayer& w, const Stream& x, const TokenBatch& batch) {
+std::vector<Varying> Llama::norm_linear(const Stream& x, const Parameter& norm_weight,
+                                        const std::vector<LinearParameters>& layers, const char* site,
+                                        bool discard) const {
+  return discard_between(
+      discard && !tp_.cuts_tokens(), [this, x, &norm_weight] { return norm(x, norm_weight); },
+      [&](const at::Tensor& normed) {
+        return column_parallel(enter({normed, x.tokens}, tp_, site), layers);
+      });
+}
+
+Stream Llama::self_attention(int64_t layer, const Stream& x, const TokenBatch& batch) {
+  const LlamaLayer& w = weights_.layers[layer];
+  const bool selective = is_selective(layer);
   const int64_t sequences = batch.ids.size(0);
   const int64_t length = batch.ids.size(1);
   const int64_t size = config_.head_dim;
-  const auto qkv = column_parallel(enter(x, tp_, "attention"), {w.q, w.k, w.v});
+  const auto qkv = norm_linear(x, *w.input_norm, {w.q, w.k, w.v}, "attention", selective);
   auto q = qkv[0].tensor.view({sequences, length, heads_.queries, size});
   auto k = qkv[1].tensor.view({sequences, length, heads_.kv, size});
   auto v = qkv[2].tensor.view({sequences, length, heads_.kv, size});
@@ -56,13 +67,21 @@ Stream Llama::self_attention(const LlamaLayer& w, const Stream& x, const TokenBa
     k = k.index_select(2, which);
     v = v.index_select(2, which);
   }
-  const auto o = attention(q, k, v, /*causal=*/true);
-  return row_parallel(Varying(o.view({sequences * length, heads_.queries * size})), w.out, tp_, "attention");
+  return discard_between(
+      selective, [q, k, v] { return attention(q, k, v, /*causal=*/true); },
+      [&](const at::Tensor& o) {
+        return row_parallel(Varying(o.view({sequences * length, heads_.queries * size})), w.out, tp_, "attention");
+      },
+      /*kept_elsewhere=*/true);
 }
 
-Stream Llama::feed_forward(const LlamaLayer& w, const Stream& x) {
-  const auto gate_up = column_parallel(enter(x, tp_, "mlp"), {w.gate, w.up});
-  return row_parallel(Varying(swiglu(gate_up[0].tensor, gate_up[1].tensor)), w.down, tp_, "mlp");
+Stream Llama::feed_forward(int64_t layer, const Stream& x) {
+  const LlamaLayer& w = weights_.layers[layer];
+  const bool selective = is_selective(layer);
+  const auto gate_up = norm_linear(x, *w.post_attention_norm, {w.gate, w.up}, "mlp", selective);
+  return discard_between(
+      selective, [gate = gate_up[0].tensor, up = gate_up[1].tensor] { return swiglu(gate, up); },
+      [&](const at::Tensor& y) { return row_parallel(Varying(y), w.down, tp_, "mlp"); });
 }
 
 // Angles for all positions that a run may use are made once; fp64 runs compute them in fp64.

@@ -16,9 +16,12 @@ class Llama final : public CausalLM {
   Varying head(const Stream& x) override;
 
  private:
-  Stream norm(const Stream& x, const Parameter& weight) const;
-  Stream self_attention(const LlamaLayer& w, const Stream& x, const TokenBatch& batch);
-  Stream feed_forward(const LlamaLayer& w, const Stream& x);
+  at::Tensor norm(const Stream& x, const Parameter& weight) const;
+  /// Norm and column-parallel layers, the norm's output discarded where that is wanted.
+  std::vector<Varying> norm_linear(const Stream& x, const Parameter& norm_weight,
+                                   const std::vector<LinearParameters>& layers, const char* site, bool discard) const;
+  Stream self_attention(int64_t layer, const Stream& x, const TokenBatch& batch);
+  Stream feed_forward(int64_t layer, const Stream& x);
   const RopeTable& rope_table(int64_t positions);
 
   LlamaParameters weights_;

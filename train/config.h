@@ -55,22 +55,22 @@ struct TrainConfig {
   std::string precision = "fp32";  // fp64 | fp32 | bf16 | fp16
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
-  bool fp32_parameters = false;    // below fp32: keep parameters between uses in fp32 alone, cast for each use
+  bool fp32_parameters = false;  // below fp32: keep parameters between uses in fp32 alone, cast for each use
   LossScaleConfig loss_scale;
   std::optional<double> clip_grad_norm = 1.0;  // null: no clipping
   std::optional<double> clip_grad_value;       // null: no clipping
   std::string recompute = "none";              // none | selective | full
-  int64_t recompute_layers = 0;                 // how many, from the first; 0: all
+  int64_t recompute_layers = 0;                // how many, from the first; 0: all
 };
 
 struct ParallelismConfig {
   Degrees degrees;
   bool sequence_parallel = false;
   int64_t zero_stage = 3;
-  std::string sharding_strategy = "by_stage";  // or FSDP's name for stage and reshard_after_forward
-  bool reshard_after_forward = true;    // stage 3: values are fetched again for backward
-  std::string unit_size = "layer";      // layer | model | least number of parameters
-  int64_t prefetch_units = 1;           // stage 3: units fetched ahead
+  std::string sharding_strategy = "by_stage";    // or FSDP's name for stage and reshard_after_forward
+  bool reshard_after_forward = true;             // stage 3: values are fetched again for backward
+  std::string unit_size = "layer";               // layer | model | least number of parameters
+  int64_t prefetch_units = 1;                    // stage 3: units fetched ahead
   std::string reduce_gradients = "micro_batch";  // stages 2 and 3: micro_batch | window
   std::string reduce_type = "auto";              // auto | fp32 | bf16 | fp16: of gradients on the wire
   bool offload_optimizer = false;                // masters and optimizer state in host memory

@@ -6,8 +6,10 @@ namespace tetra {
 namespace {
 
 at::ScalarType wire_type(const std::string& name) {
-  return name == "auto" ? at::ScalarType::Undefined
-                        : name == "fp32" ? at::kFloat : name == "bf16" ? at::kBFloat16 : at::kHalf;
+  return name == "auto"   ? at::ScalarType::Undefined
+         : name == "fp32" ? at::kFloat
+         : name == "bf16" ? at::kBFloat16
+                          : at::kHalf;
 }
 
 void apply_strategy(const ParallelismConfig& parallelism, ShardingOptions& options) {
@@ -34,6 +36,20 @@ OptimizerOptions optimizer_options(const OptimizerConfig& c) {
 Schedule learning_rate_schedule(const TrainConfig& config) {
   const auto& s = config.scheduler;
   return {s.type, config.optimizer.lr, s.min_lr, s.warmup_steps, config.steps};
+}
+
+LossScaleOptions loss_scale_options(const LossScaleConfig& config) {
+  LossScaleOptions options;
+  options.initial = config.initial;
+  options.growth_interval = config.growth_interval;
+  options.hysteresis = config.hysteresis;
+  options.min_scale = config.min;
+  return options;
+}
+
+RecomputePolicy recompute_policy(const Config& config) {
+  return {parse_recompute(config.train.recompute), config.train.recompute_layers,
+          config.parallelism.offload_activations};
 }
 
 ShardingOptions sharding_options(const Config& config) {

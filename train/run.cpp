@@ -12,6 +12,7 @@
 
 #include "kernels/error.h"
 #include "models/weights.h"
+#include "train/checkpoints.h"
 #include "train/flops.h"
 #include "train/metrics.h"
 #include "train/text/tokenizer.h"
@@ -41,8 +42,8 @@ void check_writable(const std::string& folder) {
 class Report {
  public:
   Report(const Config& config, const Trainer& trainer)
-      : metrics_(config.log.metrics),
-        progress_(config.train.steps, config.log.every),
+      : metrics_(config.log.metrics, trainer.steps_done()),
+        progress_(config.train.steps, config.log.every, trainer.steps_done()),
         flops_per_token_(model_flops_per_token(trainer.model().config(), config.data.seq_len)),
         sequences_(config.train.global_batch_size),
         seq_len_(config.data.seq_len) {
@@ -77,13 +78,15 @@ RunResult run_training(const Config& config, World& world) {
     check_writable(config.export_dir);
   }
   Trainer trainer(config, world);
+  Checkpoints checkpoints(config.checkpoint, world, trainer);
+  checkpoints.resume();
   std::optional<Report> report;
   if (world.is_main_process()) {
     report.emplace(config, trainer);
   }
   world.barrier("run.start");  // the machine's peak is measured before the ranks share it
   RunResult run;
-  for (int64_t i = 0; i < config.train.steps; ++i) {
+  while (trainer.steps_done() < config.train.steps) {
     const auto start = Clock::now();
     const StepResult result = trainer.step();
     run.losses.push_back(result.loss);
@@ -91,7 +94,10 @@ RunResult run_training(const Config& config, World& world) {
     if (report) {
       report->step(result, seconds_since(start));
     }
+    checkpoints.after_step();
   }
+  checkpoints.save();
+  checkpoints.finish();
   if (!config.export_dir.empty()) {
     export_model(trainer.model(), trainer.state(), world, config.export_dir);
     if (world.is_main_process() && !config.data.text.empty()) {

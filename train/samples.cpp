@@ -87,6 +87,7 @@ class TokenSamples final : public SampleSource {
     auto ids = tokens_.read(step, rows, vocab_size_, /*also=*/0);
     return {ids, labels_ ? labels_->read(step, rows, vocab_size_, kIgnoreIndex) : ids};
   }
+  std::string identity() const override { return "tokens in the file's order"; }
 
  private:
   TokenFile tokens_;
@@ -116,6 +117,7 @@ class TextSamples final : public SampleSource {
     }
     return {ids, ids};
   }
+  std::string identity() const override { return fmt::format("{} samples of text, shuffled", corpus_.samples()); }
 
  private:
   Corpus corpus_;

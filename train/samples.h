@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 
@@ -23,6 +24,8 @@ class SampleSource {
   /// Rows [rows.begin, rows.end) of the global batch of `step` (from 0). Thread safe. Throws Error when an id or label
   /// is outside the vocabulary, naming file, step, row and position.
   virtual Rows read(int64_t step, Range rows) const = 0;
+  /// What the order of samples depends on, beside seed and batch size: a run is resumed on the same alone.
+  virtual std::string identity() const = 0;
 };
 
 /// `data.tokens` (with `data.labels`), or `data.text` shuffled by `seed`. Checks that the files are there and long

@@ -34,6 +34,14 @@ void check_trainable(const ModelConfig& model, int64_t seq_len) {
   check_sequence_length(model, seq_len);
 }
 
+void check_clipping(const TrainConfig& train) {
+  require(
+      !train.clip_grad_norm || !train.clip_grad_value,
+      "train.clip_grad_norm {} and train.clip_grad_value {}: a gradient is clipped by one of them; set the other to "
+      "null",
+      train.clip_grad_norm.value_or(0), train.clip_grad_value.value_or(0));
+}
+
 }  // namespace
 
 struct Trainer::Window {
@@ -52,11 +60,13 @@ Trainer::Trainer(const Config& config, World& world)
   const ModelConfig model = resolve_model_config(config.model);
   check_model_layout(model, world.mesh().degrees());
   check_trainable(model, config.data.seq_len);
+  check_clipping(config.train);
   const Group& dp = world.group(Flat::dp);
   plan_ = plan_batch(config.train.global_batch_size, config.train.micro_batch_size, dp.size(), dp.rank());
   samples_ = open_samples(config, model.vocab_size);
 
   model_ = make_causal_lm(model, parse_precision(config.train.precision), tp_, device);
+  model_->set_recompute(recompute_policy(config));
   const ShardingOptions sharding = sharding_options(config);
   state_ = std::make_unique<ModelState>(model_->parameters(), shard_groups(world, sharding.zero_stage), sharding);
   if (config.model.from.empty()) {
@@ -70,13 +80,22 @@ Trainer::Trainer(const Config& config, World& world)
   gradients_->on_unit_done([this](size_t unit) { gatherer_->unit_done(unit); });
   optimizer_ = make_optimizer(*state_, optimizer_options(config.train.optimizer));
   schedule_ = learning_rate_schedule(config.train);
+  if (model_->parameters().precision().compute == at::kHalf) {
+    loss_scale_.emplace(loss_scale_options(config.train.loss_scale));
+  }
 }
 
 StepResult Trainer::step() {
   const Window window = read_window();
   StepResult result{.step = steps_done_ + 1, .tokens = window.counted};
-  result.lr = learning_rate(schedule_, result.step);
+  result.lr = learning_rate(schedule_, result.step - skipped());
+  if (loss_scale_) {
+    result.loss_scale = loss_scale_->scale();
+  }
   result.loss = backward(window);
+  if (before_update_) {
+    before_update_();
+  }
   update(result);
   gradients_->release();
   ++steps_done_;
@@ -95,7 +114,8 @@ Trainer::Window Trainer::read_window() const {
 // Back-propagates the SUM of token losses over the one count of the whole window, so that neither micro-batches nor
 // ranks change what a token weighs.
 double Trainer::backward(const Window& window) {
-  const double scale = window.counted == 0 ? 0.0 : 1.0 / static_cast<double>(window.counted);
+  const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1.0;
+  const double scale = window.counted == 0 ? 0.0 : loss_scale / static_cast<double>(window.counted);
   double loss = 0;
   for (int64_t m = 0; m < plan_.micro_batches; ++m) {
     const Range rows = plan_.micro_batch(m);
@@ -110,23 +130,36 @@ double Trainer::backward(const Window& window) {
     gradients_->end_micro_batch();
     loss += part.item<double>();
   }
-  return sum_over(loss, world_.group(Flat::grad), model_->parameters().device(), "loss_sum");
+  return sum_over(loss / loss_scale, world_.group(Flat::grad), model_->parameters().device(), "loss_sum");
 }
 
 void Trainer::update(StepResult& result) {
   require(
-      std::isfinite(result.loss),
+      loss_scale_ || std::isfinite(result.loss),
       "step {}: the loss is {}; the weights are those after step {}. Try a lower train.optimizer.lr or longer warm-up",
       result.step, result.loss, steps_done_);
-  result.grad_norm = global_grad_norm(*state_);
-  require(std::isfinite(result.grad_norm), "step {}: the gradient norm is {}; the weights are those after step {}",
-          result.step, result.grad_norm, steps_done_);
+  const double unscale = 1.0 / result.loss_scale.value_or(1.0);
+  result.grad_norm = global_grad_norm(*state_) * unscale;
+  const bool finite = std::isfinite(result.grad_norm);
+  require(loss_scale_ || finite, "step {}: the gradient norm is {}; the weights are those after step {}", result.step,
+          result.grad_norm, steps_done_);
+  if (loss_scale_) {
+    loss_scale_->update(!finite);  // every rank has the same norm
+  }
+  if (!finite) {
+    result.skipped = true;
+    return;
+  }
   if (result.tokens == 0) {
     optimizer_->decay_only(result.lr);
     return;
   }
-  const auto& clip = config_.train.clip_grad_norm;
-  optimizer_->step(result.lr, clip ? clip_factor(result.grad_norm, *clip) : 1.0);
+  const TrainConfig& train = config_.train;
+  if (train.clip_grad_value) {
+    clip_grad_value(*state_, *train.clip_grad_value / unscale);
+  }
+  const double clip = train.clip_grad_norm ? clip_factor(result.grad_norm, *train.clip_grad_norm) : 1.0;
+  optimizer_->step(result.lr, clip * unscale);
 }
 
 }  // namespace tetra

@@ -17,15 +17,15 @@ class Group;
 class World;
 
 struct ShardingOptions {
-  int64_t zero_stage = 0;               // 0 nothing is cut, 1 masters and optimizer state, 2 gradients too, 3 values too
-  std::string unit_size = "layer";      // see plan_units; results do not depend on it
-  bool reshard_after_forward = true;    // stage 3: false keeps a unit's values from its forward to its backward
-  int64_t prefetch_units = 1;           // stage 3: units whose values are fetched ahead of their use
+  int64_t zero_stage = 0;             // 0 nothing is cut, 1 masters and optimizer state, 2 gradients too, 3 values too
+  std::string unit_size = "layer";    // see plan_units; results do not depend on it
+  bool reshard_after_forward = true;  // stage 3: false keeps a unit's values from its forward to its backward
+  int64_t prefetch_units = 1;         // stage 3: units whose values are fetched ahead of their use
   bool reduce_each_micro_batch = true;  // stages 2 and 3: false keeps whole gradients and reduces once a window
   at::ScalarType reduce_type = at::ScalarType::Undefined;  // of gradients on the wire; undefined: the master type
-  bool values_between_uses = true;      // false: just masters are kept, values are cast from them for each use
-  at::Device state_device = at::kCPU;   // of masters and optimizer state, when offload_state
-  bool offload_state = false;           // masters and optimizer state live on state_device, values on the model's own
+  bool values_between_uses = true;     // false: just masters are kept, values are cast from them for each use
+  at::Device state_device = at::kCPU;  // of masters and optimizer state, when offload_state
+  bool offload_state = false;          // masters and optimizer state live on state_device, values on the model's own
 };
 
 /// The groups that one rank's state is cut and repeated over. shard x replicate is where gradients are summed.

@@ -13,13 +13,13 @@ namespace {
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(ModelState& state, OptimizerOptions options) : Optimizer(state, std::move(options), {"exp_avg", "exp_avg_sq"}) {}
+  AdamW(ModelState& state, OptimizerOptions options)
+      : Optimizer(state, std::move(options), {"exp_avg", "exp_avg_sq"}) {}
 
  private:
   void update(Part& p) const override {
-    adamw_step(
-        p.master, p.grad, p.slots[0], p.slots[1], p.model,
-        {p.lr, options_.beta1, options_.beta2, options_.eps, p.weight_decay, steps_, p.grad_scale});
+    adamw_step(p.master, p.grad, p.slots[0], p.slots[1], p.model,
+               {p.lr, options_.beta1, options_.beta2, options_.eps, p.weight_decay, steps_, p.grad_scale});
   }
 };
 
@@ -34,6 +34,18 @@ class Sgd final : public Optimizer {
     at::Tensor momentum = p.slots.empty() ? at::Tensor() : p.slots[0];
     sgd_step(p.master, p.grad, momentum, p.model,
              {p.lr, options_.momentum, 0.0, p.weight_decay, options_.nesterov, steps_ == 1, p.grad_scale});
+  }
+};
+
+// Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023.
+class Lion final : public Optimizer {
+ public:
+  Lion(ModelState& state, OptimizerOptions options) : Optimizer(state, std::move(options), {"exp_avg"}) {}
+
+ private:
+  void update(Part& p) const override {
+    lion_step(p.master, p.grad, p.slots[0], p.model,
+              {p.lr, options_.beta1, options_.beta2, p.weight_decay, p.grad_scale});
   }
 };
 
@@ -118,6 +130,9 @@ std::unique_ptr<Optimizer> make_optimizer(ModelState& state, const OptimizerOpti
   }
   if (options.type == "sgd") {
     return std::make_unique<Sgd>(state, options);
+  }
+  if (options.type == "lion") {
+    return std::make_unique<Lion>(state, options);
   }
   fail("train.optimizer.type {} is not known; use adamw, sgd or lion", options.type);
 }

@@ -47,9 +47,9 @@ class KeptInput {
   torch::autograd::SavedVariable saved_;  // notices writes to the tensor
 };
 
-class Recompute : public Node {
+class RecomputeNode : public Node {
  public:
-  Recompute(std::function<at::Tensor(const at::Tensor&)> segment, const at::Tensor& input, bool in_host_memory)
+  RecomputeNode(std::function<at::Tensor(const at::Tensor&)> segment, const at::Tensor& input, bool in_host_memory)
       : Node(torch::autograd::collect_next_edges(input)),
         segment_(std::move(segment)),
         input_(input, in_host_memory),
@@ -100,7 +100,7 @@ at::Tensor recompute(std::function<at::Tensor(const at::Tensor&)> segment, const
   if (!at::GradMode::is_enabled()) {
     return y;
   }
-  const std::shared_ptr<Node> node(new Recompute(std::move(segment), input, options.input_in_host_memory),
+  const std::shared_ptr<Node> node(new RecomputeNode(std::move(segment), input, options.input_in_host_memory),
                                    torch::autograd::deleteNode);
   return output_of(node, y);
 }
@@ -207,14 +207,14 @@ class DiscardedOutput::Restore : public Node {
   std::shared_ptr<Memory> memory_;
 };
 
-DiscardedOutput::DiscardedOutput(const at::Tensor& output, std::function<at::Tensor()> make) {
+DiscardedOutput::DiscardedOutput(const at::Tensor& output, std::function<at::Tensor()> make, bool kept_by_maker) {
   require(output.defined() && make != nullptr, "discarded output: there is no {}",
           output.defined() ? "function that makes it" : "tensor");
   const c10::Storage& storage = output.storage();
   const size_t own = static_cast<size_t>(output.numel()) * output.element_size();
   require(
       storage.nbytes() == own && output.is_non_overlapping_and_dense() && !output.is_view() &&
-          storage.use_count() == 1 && storage.allocator() != nullptr,
+          storage.use_count() <= (kept_by_maker ? 2 : 1) && storage.allocator() != nullptr,
       "discarded output: a tensor of {} bytes in a memory of {} bytes that {} tensors share{}; give the tensor that "
       "the operation returned, before it is viewed or consumed",
       own, storage.nbytes(), storage.use_count(), output.is_view() ? ", a view" : "");

@@ -38,8 +38,9 @@ class DiscardedOutput {
  public:
   /// `output`: just made, not consumed yet, and alone in its memory; Error where the memory is larger (`output` is a
   /// view) or somebody else has it. `make` returns the same values again, to the bit: new memory is taken over, what
-  /// others hold is copied. It runs without autograd and must not hold `output`.
-  DiscardedOutput(const at::Tensor& output, std::function<at::Tensor()> make);
+  /// others hold is copied. It runs without autograd and must not hold `output`. `kept_by_maker`: the operation that
+  /// made it has saved it for its own backward, which comes after the consumers' (attention's output).
+  DiscardedOutput(const at::Tensor& output, std::function<at::Tensor()> make, bool kept_by_maker = false);
 
   /// Frees the memory. Once is enough; nothing happens where all who had the tensor are gone.
   void discard();

@@ -81,10 +81,6 @@ TEST(Supported, WhatIsNotThereYetIsRefusedByName) {
       {"parallelism.ep_size=2", "parallelism.ep_size 2: "},
       {"parallelism.virtual_stages=2", "parallelism.virtual_stages 2: "},
       {"parallelism.backend=nccl", "parallelism.backend nccl: "},
-      {"train.recompute=full", "train.recompute full: "},
-      {"train.recompute=selective", "train.recompute selective: "},
-      {"train.precision=fp16", "train.precision fp16: "},
-      {"checkpoint.dir=out", "checkpoint.dir out: "},
   };
   for (const auto& [set, message] : cases) {
     const LoadedConfig loaded = load({set});

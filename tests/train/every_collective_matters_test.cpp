@@ -55,21 +55,19 @@ TEST_P(EveryCollective, IsMissedWhenItIsLeftOut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, EveryCollective,
-                         ::testing::Values(std::pair{"llama_masked", Layout{.dp = 2, .tp = 2}},
-                                           std::pair{"llama_masked",
-                                                     Layout{.dp = 2, .tp = 2, .sequence_parallel = true}},
-                                           std::pair{"llama_masked",
-                                                     Layout{.dp = 2, .shard = 2, .micro_batches = 2, .zero_stage = 2}},
-                                           std::pair{"llama_masked", Layout{.dp = 2, .shard = 2, .micro_batches = 2}},
-                                           std::pair{"gpt2",
-                                                     Layout{.shard = 2, .tp = 2, .sequence_parallel = true}},
-                                           std::pair{"llama_odd_vocab", Layout{.tp = 8, .sequence_parallel = true}},
-                                           std::pair{"gpt2", Layout{.dp = 2, .tp = 2, .sequence_parallel = true}}),
-                         [](const auto& info) {
-                           const std::string name = std::string(info.param.first) + "_" + info.param.second.name();
-                           return name.substr(0, name.rfind("_x"));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Paths, EveryCollective,
+    ::testing::Values(std::pair{"llama_masked", Layout{.dp = 2, .tp = 2}},
+                      std::pair{"llama_masked", Layout{.dp = 2, .tp = 2, .sequence_parallel = true}},
+                      std::pair{"llama_masked", Layout{.dp = 2, .shard = 2, .micro_batches = 2, .zero_stage = 2}},
+                      std::pair{"llama_masked", Layout{.dp = 2, .shard = 2, .micro_batches = 2}},
+                      std::pair{"gpt2", Layout{.shard = 2, .tp = 2, .sequence_parallel = true}},
+                      std::pair{"llama_odd_vocab", Layout{.tp = 8, .sequence_parallel = true}},
+                      std::pair{"gpt2", Layout{.dp = 2, .tp = 2, .sequence_parallel = true}}),
+    [](const auto& info) {
+      const std::string name = std::string(info.param.first) + "_" + info.param.second.name();
+      return name.substr(0, name.rfind("_x"));
+    });
 
 }  // namespace
 }  // namespace tetra::testing

@@ -69,7 +69,10 @@ const std::vector<Case> kCases = {
       {.shard = 3, .tp = 4, .sequence_parallel = true, .micro_batches = 2, .zero_stage = 2}}},
     {"straddling_kv_heads_7",
      {.model_type = "qwen2", .hidden_size = 56, .heads = 14, .kv_heads = 2, .batch = 3, .seq_len = 5},
-     {{.tp = 2}, {.tp = 7}, {.tp = 7, .sequence_parallel = true}, {.tp = 14, .sequence_parallel = true},
+     {{.tp = 2},
+      {.tp = 7},
+      {.tp = 7, .sequence_parallel = true},
+      {.tp = 14, .sequence_parallel = true},
       {.shard = 2, .tp = 7, .sequence_parallel = true}}},
 };
 

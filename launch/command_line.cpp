@@ -83,6 +83,40 @@ void add_generate(CLI::App& app, GenerateArguments& arguments, Action& action) {
   command->callback([&] { action = [&] { return run_generate(arguments); }; });
 }
 
+/// "5GB", "500MB", "2GiB", or bytes.
+void set_size(const std::string& text, int64_t& bytes) {
+  const auto parsed = size_in_bytes(text);
+  if (!parsed || *parsed < 1) {
+    throw CLI::ValidationError("--max-shard-size", "'" + text + "' is not a size; write 5GB, 500MB, 2GiB or bytes");
+  }
+  bytes = *parsed;
+}
+
+void add_convert(CLI::App& app, ConvertArguments& arguments, Action& action) {
+  CLI::App* command = app.add_subcommand("convert", "Convert between checkpoints and Hugging Face folders");
+  command->footer(
+      "--to hf: FROM is a checkpoint (DIR/step-00000100) or the folder of checkpoints, of which the newest whole one "
+      "is\n"
+      "taken. The folder gets config.json and model.safetensors, or shards and an index. Every file of the checkpoint "
+      "is\n"
+      "verified first.\n"
+      "--to checkpoint: FROM is a Hugging Face folder. The folder gets step-00000000 with the weights alone, in fp32 "
+      "(fp64\n"
+      "where they are stored so), from which training starts.");
+  command->add_option("FROM", arguments.from, "what to convert")->required();
+  command->add_option("DIR", arguments.folder, "folder to write")->required();
+  command->add_option("--to", arguments.to, "hf or checkpoint")->required()->check(CLI::IsMember({"hf", "checkpoint"}));
+  command->add_option("--dtype", arguments.dtype, "type of the weights in the Hugging Face folder; default: as stored")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  command
+      ->add_option_function<std::string>(
+          "--max-shard-size", [&](const std::string& text) { set_size(text, arguments.max_shard_bytes); },
+          "largest file, as 5GB, 500MB or 2GiB; a larger tensor has a file of its own")
+      ->type_name("SIZE")
+      ->default_str("5GB");
+  command->callback([&] { action = [&] { return run_convert(arguments); }; });
+}
+
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -115,6 +149,7 @@ int run_command_line(int argc, char** argv) {
   TrainArguments train;
   ConfigArguments config;
   GenerateArguments generate;
+  ConvertArguments convert;
   bool help_keys = false;
   app.set_version_flag("--version", std::string("tetra ") + TETRA_VERSION);
   app.add_flag("--help-keys", help_keys, "list all keys of the configuration, as a Markdown table");
@@ -123,6 +158,7 @@ int run_command_line(int argc, char** argv) {
   add_config(app, config, action);
   app.add_subcommand("env", "Show what Tetra finds on this machine")->callback([&] { action = run_env; });
   add_generate(app, generate, action);
+  add_convert(app, convert, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

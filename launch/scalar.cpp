@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <limits>
+#include <map>
 #include <string_view>
 
 #include "kernels/error.h"
@@ -185,6 +186,29 @@ std::optional<double> real_number(const std::string& number) {
 bool written_as_integer(const std::string& number) {
   const auto decimal = read_decimal(number);
   return decimal && !decimal->has_point && (whole_number(number) || whole_unsigned(number));
+}
+
+std::optional<int64_t> size_in_bytes(const std::string& text) {
+  static const std::map<std::string, int64_t> kUnits = {
+      {"", 1},
+      {"B", 1},
+      {"KB", 1'000},
+      {"MB", 1'000'000},
+      {"GB", 1'000'000'000},
+      {"TB", 1'000'000'000'000},
+      {"KiB", int64_t{1} << 10},
+      {"MiB", int64_t{1} << 20},
+      {"GiB", int64_t{1} << 30},
+      {"TiB", int64_t{1} << 40},
+  };
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto unit = kUnits.find(text.substr(digits));
+  const auto number = digits == 0 ? std::nullopt : whole_number(text.substr(0, digits));
+  int64_t bytes = 0;
+  if (unit == kUnits.end() || !number || __builtin_mul_overflow(*number, unit->second, &bytes)) {
+    return std::nullopt;
+  }
+  return bytes;
 }
 
 }  // namespace tetra

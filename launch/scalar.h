@@ -27,6 +27,9 @@ std::optional<uint64_t> whole_unsigned(const std::string& number);
 /// The nearest double, or nothing where it is out of range.
 std::optional<double> real_number(const std::string& number);
 
+/// Bytes in a whole number with or without a unit, as "5GB", "500MB", "2GiB" or "1000"; nothing for any other text.
+std::optional<int64_t> size_in_bytes(const std::string& text);
+
 /// Whether the number is whole and written without a decimal point: an integer where nothing else says its type.
 bool written_as_integer(const std::string& number);
 

@@ -95,6 +95,7 @@ TEST_F(Command, HelpAndVersion) {
                                                                                          {"config", "--help"},
                                                                                          {"env", "--help"},
                                                                                          {"generate", "--help"},
+                                                                                         {"convert", "--help"},
                                                                                          {"--help-keys"}}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << arguments[0];
@@ -109,7 +110,7 @@ TEST_F(Command, Usage) {
   const Outcome nothing = run({});
   EXPECT_EQ(nothing.code, 2);
   EXPECT_NE(nothing.err.find("Usage: tetra"), std::string::npos);
-  expect_refused({"trian", "c.yaml"}, "trian is not a command; use train, config, env, generate");
+  expect_refused({"trian", "c.yaml"}, "trian is not a command; use train, config, env, generate, convert");
   expect_refused({"--what"}, "The following argument was not expected: --what (tetra --help shows the usage)");
   expect_refused({"train"}, "CONFIG is required (tetra train --help shows the usage)");
   expect_refused({"train", "c.yaml", "--sett", "a=b"}, "The following arguments were not expected");

@@ -102,5 +102,16 @@ TEST(Scalar, RealNumbersAreTheNearestDouble) {
   }
 }
 
+TEST(Scalar, Sizes) {
+  EXPECT_EQ(size_in_bytes("5GB"), 5'000'000'000);
+  EXPECT_EQ(size_in_bytes("500MB"), 500'000'000);
+  EXPECT_EQ(size_in_bytes("2GiB"), int64_t{1} << 31);
+  EXPECT_EQ(size_in_bytes("1000"), 1000);
+  EXPECT_EQ(size_in_bytes("0B"), 0);
+  for (const char* text : {"", "GB", "5 GB", "-5GB", "1.5GB", "5gb", "5GBs", "99999999999999999999", "9999999999GB"}) {
+    EXPECT_EQ(size_in_bytes(text), std::nullopt) << text;
+  }
+}
+
 }  // namespace
 }  // namespace tetra

@@ -212,9 +212,10 @@ DiscardedOutput::DiscardedOutput(const at::Tensor& output, std::function<at::Ten
           output.defined() ? "function that makes it" : "tensor");
   const c10::Storage& storage = output.storage();
   const size_t own = static_cast<size_t>(output.numel()) * output.element_size();
+  const bool alone = !output.is_view() && storage.use_count() == 1;
   require(
-      storage.nbytes() == own && output.is_non_overlapping_and_dense() && !output.is_view() &&
-          storage.use_count() <= (kept_by_maker ? 2 : 1) && storage.allocator() != nullptr,
+      storage.nbytes() == own && output.is_non_overlapping_and_dense() && (alone || kept_by_maker) &&
+          storage.allocator() != nullptr,
       "discarded output: a tensor of {} bytes in a memory of {} bytes that {} tensors share{}; give the tensor that "
       "the operation returned, before it is viewed or consumed",
       own, storage.nbytes(), storage.use_count(), output.is_view() ? ", a view" : "");

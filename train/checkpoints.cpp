@@ -30,6 +30,14 @@ std::vector<std::string> lines(const std::string& text) {
   return result;
 }
 
+// What a killed run left is removed by the next save; but a run that resumes at its last step saves no more.
+void clean_up(const CheckpointConfig& config, int64_t step) {
+  const SaveFolder mine(config.dir, step, make_save_id());
+  remove_leftovers(config.dir, mine);
+  std::filesystem::remove_all(mine.path());
+  remove_old_checkpoints(config.dir, step, config.keep);
+}
+
 }  // namespace
 
 Checkpoints::Checkpoints(const CheckpointConfig& config, World& world, Trainer& trainer)
@@ -150,8 +158,12 @@ std::map<std::string, std::string> Checkpoints::object_bytes() const {
 }
 
 void Checkpoints::finish() {
-  if (saver_ != nullptr) {
-    saver_->wait();
+  if (saver_ == nullptr) {
+    return;
+  }
+  saver_->wait();
+  if (world_.is_main_process() && last_saved_ >= 0) {
+    clean_up(config_, last_saved_);
   }
 }
 

@@ -37,7 +37,7 @@ class Checkpoints {
   void after_step();
   /// Saves now, whatever `every` says, unless this step is saved already.
   void save();
-  /// Until what was saved is on the disk. Throws Error where that failed.
+  /// Until what was saved is on the disk, and nothing else is left there. Throws Error where that failed.
   void finish();
 
  private:

@@ -22,3 +22,4 @@ tetra_process_test(dp2_tp4_sp processes ${mpirun_n} llama_odd_vocab
 tetra_process_test(gloo_tp2_sp processes ${torchrun_n} llama_f64 "tp_size=2 sequence_parallel=true")
 tetra_process_test(failures process_failures ${mpirun_n})
 tetra_process_test(gloo_failures process_failures ${torchrun_n})
+tetra_process_test(kill_resume kill_resume ${mpirun_n})

@@ -134,7 +134,7 @@ void GradientReducer::launch(size_t unit) {
     }
   }
   sum_partials_over_tp(unit);
-  while (under_way_.size() > 1) {  // one is sent while the next one fills
+  while (!under_way_.empty()) {  // one unit is sent while the next one fills: two are whole at a time
     complete_oldest();
   }
   Reduction& reduction = under_way_.emplace_back();

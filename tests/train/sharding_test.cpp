@@ -97,6 +97,44 @@ TEST(LowPrecision, Fp32ParametersGiveTheSameNumbers) {
   EXPECT_EQ(kept.grad_norms, cast.grad_norms);
 }
 
+// Every optimizer and way of clipping updates a shard as it would the whole.
+TEST(Optimizers, AgreeOverLayouts) {
+  const TemporaryFolder folder;
+  const std::vector<Setting> optimizers = {
+      {"sgd", [](Config& c) { c.train.optimizer = {.type = "sgd", .lr = 0.05}; }},
+      {"momentum", [](Config& c) { c.train.optimizer = {.type = "sgd", .lr = 0.05, .momentum = 0.9}; }},
+      {"nesterov",
+       [](Config& c) { c.train.optimizer = {.type = "sgd", .lr = 0.05, .momentum = 0.9, .nesterov = true}; }},
+      {"lion",
+       [](Config& c) {
+         c.train.optimizer = {.type = "lion", .lr = 1e-3, .betas = {0.9, 0.99}};
+       }},
+      {"clip_value",
+       [](Config& c) {
+         c.train.clip_grad_norm.reset();
+         c.train.clip_grad_value = 1e-3;
+       }},
+      {"no_clipping", [](Config& c) { c.train.clip_grad_norm.reset(); }},
+  };
+  for (const Setting& setting : optimizers) {
+    Config config = small_config({.batch = 8, .steps = 5}, folder);
+    setting.change(config);
+    const Trajectory one = train_local(config);
+    for (const Layout& layout : {Layout{.shard = 4}, Layout{.dp = 2, .shard = 2, .tp = 2, .zero_stage = 1},
+                                 Layout{.shard = 3, .tp = 2, .sequence_parallel = true, .zero_stage = 2}}) {
+      const Errors errors = compare(train_local(apply(config, layout)), one);
+      EXPECT_TRUE(errors.within(1e-10, 1e-10)) << setting.name << " on " << layout.name() << ": " << errors;
+    }
+  }
+}
+
+TEST(Optimizers, ClipOneWayAtATime) {
+  const TemporaryFolder folder;
+  Config config = small_config({}, folder);
+  config.train.clip_grad_value = 0.1;
+  EXPECT_THROW(train_local(config), Error);
+}
+
 TEST(Strategies, AreNamesForStages) {
   Config config;
   config.parallelism.degrees.dp_shard = 2;

@@ -9,14 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
 
 #include "kernels/error.h"
-#include "mesh/collectives.h"
 #include "mesh/world.h"
 #include "models/safetensors_output.h"
+#include "parallel/tensor/gather.h"
 
 namespace tetra {
 namespace {
@@ -51,37 +49,6 @@ const char* dtype_name(at::ScalarType type) {
     default:
       return "float32";
   }
-}
-
-// All of the parameter on the main process, nothing elsewhere. Collective over the main process's tp group.
-std::optional<at::Tensor> gather_parameter(const Parameter& parameter, const World& world) {
-  const Group& tp = world.group(Axis::tp);
-  const auto value = parameter.value.detach().cpu();
-  if (tp.size() == 1 || parameter.cut.is_replicated()) {
-    return world.is_main_process() ? std::optional(value.contiguous()) : std::nullopt;
-  }
-  int64_t widest = 0;
-  for (int rank = 0; rank < tp.size(); ++rank) {
-    widest = std::max(widest, parameter.cut.slice(rank).local_numel());
-  }
-  auto mine = at::zeros({widest}, parameter.value.options().requires_grad(false));
-  mine.narrow(0, 0, value.numel()).copy_(value.reshape({-1}));
-  auto all = at::empty({tp.size(), widest}, mine.options());
-  all_gather(all, mine, tp, "export");
-  if (!world.is_main_process()) {
-    return std::nullopt;
-  }
-  auto whole = at::empty(parameter.cut.global_shape(), value.options());
-  for (int rank = 0; rank < tp.size(); ++rank) {
-    const Slice slice = parameter.cut.slice(rank);
-    const auto part = all[rank].narrow(0, 0, slice.local_numel()).view(slice.local_shape()).cpu();
-    int64_t offset = 0;
-    for (const Range& range : slice.ranges) {
-      whole.narrow(slice.dim, range.begin, range.size()).copy_(part.narrow(slice.dim, offset, range.size()));
-      offset += range.size();
-    }
-  }
-  return whole;
 }
 
 using TypeAndShape = std::pair<at::ScalarType, std::vector<int64_t>>;
@@ -181,7 +148,9 @@ void export_model(const CausalLM& model, ModelState& state, const World& world, 
   for (size_t unit = 0; unit < state.units().size(); ++unit) {
     state.gather(unit);
     for (const Parameter* parameter : state.units()[unit].unit.parameters) {
-      const auto whole = takes_part(world) ? gather_parameter(*parameter, world) : std::nullopt;
+      const auto whole = takes_part(world) ? gather_whole(parameter->value, parameter->cut, world.group(Axis::tp),
+                                                          world.is_main_process(), "export")
+                                           : std::nullopt;
       if (whole && files) {
         files->write(parameter->name, *whole);
       }

@@ -1,10 +1,10 @@
 #include "train/checkpoint/folder.h"
 
 #include <fcntl.h>
-#include <stdio.h>  // renameat2
 #include <sys/file.h>
 
 #include <algorithm>
+#include <cstdio>  // renameat2
 #include <filesystem>
 #include <system_error>
 #include <utility>

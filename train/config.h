@@ -43,8 +43,10 @@ struct SchedulerConfig {
 /// Of fp16: the loss is multiplied by a scale that falls when a gradient overflows and rises after a row of good steps.
 struct LossScaleConfig {
   double initial = 65536.0;
-  int64_t growth_interval = 2000;  // good steps in a row before the scale doubles
-  int64_t hysteresis = 1;          // overflows before it halves
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;  // good steps in a row before the scale grows
+  int64_t hysteresis = 1;          // overflows before it backs off
   double min = 1.0;
 };
 

@@ -41,6 +41,8 @@ Schedule learning_rate_schedule(const TrainConfig& config) {
 LossScaleOptions loss_scale_options(const LossScaleConfig& config) {
   LossScaleOptions options;
   options.initial = config.initial;
+  options.growth_factor = config.growth_factor;
+  options.backoff_factor = config.backoff_factor;
   options.growth_interval = config.growth_interval;
   options.hysteresis = config.hysteresis;
   options.min_scale = config.min;

@@ -50,8 +50,8 @@ struct Trainer::Window {
   int64_t counted = 0;  // over the whole global batch
 };
 
-ModelConfig resolve_model_config(const ModelSource& source) {
-  return source.from.empty() ? parse_model_config(source.config_json, "model.config") : read_model_config(source.from);
+ModelConfig resolve_model_config(const ModelSource& source, const std::string& origin) {
+  return source.from.empty() ? parse_model_config(source.config_json, origin) : read_model_config(source.from);
 }
 
 Trainer::Trainer(const Config& config, World& world)

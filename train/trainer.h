@@ -93,7 +93,7 @@ class Trainer {
   int64_t skipped() const { return loss_scale_ ? loss_scale_->skipped() : 0; }
 };
 
-/// The model that `config.model` names.
-ModelConfig resolve_model_config(const ModelSource& source);
+/// The model that `source` names; `origin` says in errors where a config given as text stands.
+ModelConfig resolve_model_config(const ModelSource& source, const std::string& origin = "model.config");
 
 }  // namespace tetra

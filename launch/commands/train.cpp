@@ -19,7 +19,7 @@
 #include "mesh/fabric.h"
 #include "mesh/rendezvous.h"
 #include "mesh/world.h"
-#include "models/model_config.h"
+#include "train/trainer.h"
 
 namespace tetra {
 namespace {
@@ -34,10 +34,7 @@ Plan make_plan(const TrainArguments& arguments, const Place& place) {
   LoadedConfig loaded = load_config({arguments.config.file, environment_variables(), arguments.config.sets});
   check_supported(loaded);
   const int64_t world_size = settle_ranks(loaded, arguments.ranks, place);
-  const ModelSource& source = loaded.config.model;
-  const ModelConfig model =
-      source.from.empty() ? parse_model_config(source.config_json, loaded.place("model.config") + ": model.config")
-                          : read_model_config(source.from);
+  const ModelConfig model = resolve_model_config(loaded.config.model, loaded.place("model.config") + ": model.config");
   check_model_layout(model, loaded.config.parallelism.degrees);
   check_sequence_length(model, loaded.config.data.seq_len);
   if (loaded.config.device == "auto") {

@@ -14,9 +14,14 @@
 namespace tetra {
 namespace {
 
+// Masters are not the values themselves: of another type, or on another device.
+bool has_own_masters(const ParameterSet& parameters, const ShardingOptions& options) {
+  return parameters.precision().has_masters() || (options.offload_state && options.state_device != parameters.device());
+}
+
 bool values_are_transient(const ParameterSet& parameters, const ShardGroups& groups, const ShardingOptions& options) {
   const bool sharded = options.zero_stage == 3 && groups.shard->size() > 1;
-  return sharded || (!options.values_between_uses && parameters.precision().has_masters());
+  return sharded || (!options.values_between_uses && has_own_masters(parameters, options));
 }
 
 void take_memory(const at::Tensor& x) {
@@ -79,12 +84,11 @@ void ModelState::make_shards(UnitState& state) {
   const int64_t numel = state.unit.shard_numel;
   if (!transient_) {
     state.value_shard = state.values.narrow(0, groups_.shard->rank() * numel, numel);
-  } else if (options_.values_between_uses || !parameters_.precision().has_masters()) {
+  } else if (options_.values_between_uses || !has_own_masters(parameters_, options_)) {
     state.value_shard = at::zeros({numel}, state.values.options());
   }
-  const bool own_master = parameters_.precision().has_masters() || state_device() != parameters_.device();
   const auto master_options = at::TensorOptions().dtype(parameters_.precision().master).device(state_device());
-  state.master_shard = own_master ? at::zeros({numel}, master_options) : state.value_shard;
+  state.master_shard = has_own_masters(parameters_, options_) ? at::zeros({numel}, master_options) : state.value_shard;
 }
 
 void ModelState::set_master(UnitState& state, const Segment& segment, const at::Tensor& part) {

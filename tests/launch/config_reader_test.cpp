@@ -161,7 +161,7 @@ TEST(Reader, WrongTypesAndValuesHavePlaces) {
       {"train: {clip_grad_norm: }", "c.yaml:1:9: train.clip_grad_norm must be a number or null, not nothing"},
       {"train: {clip_grad_norm: ~}", "c.yaml:1:25: ~ is not used here: null is written null"},
       {"train: {precision: fp23}", "c.yaml:1:20: train.precision is 'fp23'; use fp64, fp32, bf16 or fp16"},
-      {"train: {optimizer: {type: adam}}", "c.yaml:1:27: train.optimizer.type is 'adam'; use adamw or sgd"},
+      {"train: {optimizer: {type: adam}}", "c.yaml:1:27: train.optimizer.type is 'adam'; use adamw, sgd or lion"},
       {"train: {scheduler: {type: step}}",
        "c.yaml:1:27: train.scheduler.type is 'step'; use constant, linear or cosine"},
       {"train: {recompute: all}", "c.yaml:1:20: train.recompute is 'all'; use none, selective or full"},

@@ -197,6 +197,21 @@ TEST_F(Damage, CutShortWhileItIsOpen) {
   expect_starts(error_of([&] { reader.read_whole("x"); }), path("rank-00000.safetensors") + ": truncated: ");
 }
 
+// The mapped way: what is missing of the last page would read as zeros.
+TEST_F(Damage, CutShortWhileColumnsAreRead) {
+  CheckpointSaver saver({.dir = dir_.path()});
+  saver.save(6, make_save_id(), {.parts = {{"m", {64, 64}, {0, 0}, at::ones({64, 64})}}});
+  saver.wait();
+  const std::string file = dir_ / "step-00000006/rank-00000.safetensors";
+  const auto reader = CheckpointReader::open(dir_ / "step-00000006");
+  const std::vector<StatePart> columns = {{"m", {64, 64}, {0, 60}, at::ones({64, 4})}};
+  reader.read(columns);
+  for (const uint64_t shorter : {uint64_t{4}, uint64_t{8000}}) {
+    fs::resize_file(file, fs::file_size(file) - shorter);
+    expect_starts(error_of([&] { reader.read(columns); }), file + ": truncated: ");
+  }
+}
+
 TEST_F(Damage, Missing) {
   for (const std::string file : {"rank-00000.safetensors", "objects/mine", "plan.json"}) {
     fs::rename(path(file), path("kept"));

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "mesh/backend/stream_copy.h"
+
 namespace tetra {
 
 int64_t Box::numel() const {
@@ -85,6 +87,16 @@ CopyLoops copy_loops(at::IntArrayRef sizes, at::IntArrayRef to_strides, at::IntA
 
 namespace {
 
+constexpr int64_t kStreamed = int64_t{2} << 10;  // bytes of a run from which on it goes past the caches
+
+void copy_run(char* to, const char* from, int64_t bytes) {
+  if (bytes >= kStreamed) {
+    stream_copy(to, from, bytes);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+}
+
 template <size_t bytes>
 void copy_items(const CopyLoops::Loop& loop, char* to, const char* from) {
   for (int64_t i = 0; i < loop.size; ++i) {
@@ -105,28 +117,37 @@ void copy_rows(const CopyLoops::Loop& rows, int64_t bytes, char* to, const char*
       return copy_items<8>(rows, to, from);
     default:
       for (int64_t i = 0; i < rows.size; ++i) {
-        std::memcpy(to + i * rows.to, from + i * rows.from, static_cast<size_t>(bytes));
+        copy_run(to + i * rows.to, from + i * rows.from, bytes);
       }
   }
 }
 
 }  // namespace
 
-void run_copy(const CopyLoops& copy, char* to, const char* from, size_t outermost) {
+namespace {
+
+void run_loops(const CopyLoops& copy, char* to, const char* from, size_t outermost) {
   const size_t left = copy.loops.size() - std::min(outermost, copy.loops.size());
   if (left == 0) {
     return;
   }
   const CopyLoops::Loop& loop = copy.loops[outermost];
   if (left == 1) {
-    std::memcpy(to, from, static_cast<size_t>(loop.size));
+    copy_run(to, from, loop.size);
   } else if (left == 2) {
     copy_rows(loop, copy.loops[outermost + 1].size, to, from);
   } else {
     for (int64_t i = 0; i < loop.size; ++i) {
-      run_copy(copy, to + i * loop.to, from + i * loop.from, outermost + 1);
+      run_loops(copy, to + i * loop.to, from + i * loop.from, outermost + 1);
     }
   }
+}
+
+}  // namespace
+
+void run_copy(const CopyLoops& copy, char* to, const char* from) {
+  run_loops(copy, to, from, 0);
+  finish_streaming();
 }
 
 std::vector<CopyPiece> cut_copy(const CopyLoops& copy, int64_t bytes) {

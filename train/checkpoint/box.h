@@ -44,8 +44,8 @@ struct CopyLoops {
 /// Strides in elements of `item` bytes each.
 CopyLoops copy_loops(at::IntArrayRef sizes, at::IntArrayRef to_strides, at::IntArrayRef from_strides, int64_t item);
 
-/// Runs the loops from `outermost` inwards.
-void run_copy(const CopyLoops& copy, char* to, const char* from, size_t outermost = 0);
+/// Runs the loops; long runs go past the caches.
+void run_copy(const CopyLoops& copy, char* to, const char* from);
 
 /// One part of a copy that was cut along its outermost loop.
 struct CopyPiece {

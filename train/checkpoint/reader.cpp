@@ -1,6 +1,7 @@
 #include "train/checkpoint/reader.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,10 +18,49 @@
 namespace tetra {
 namespace {
 
-constexpr int64_t kTask = int64_t{16} << 20;    // bytes that a thread reads at a time
-constexpr int64_t kStage = int64_t{256} << 10;  // read at once and copied from there
-constexpr int64_t kLongRun = int64_t{4} << 10;  // a run worth a read of its own
-constexpr int64_t kWorthwhile = 8;              // bytes read for one that is wanted, where runs are short
+#ifndef MADV_POPULATE_READ  // Linux 5.14; older ones refuse it
+#define MADV_POPULATE_READ 22
+#endif
+
+constexpr int64_t kTask = int64_t{16} << 20;     // bytes that a thread reads at a time
+constexpr int64_t kBlock = int64_t{32} << 20;    // of a file, looked at as a whole
+constexpr int64_t kLongRun = int64_t{64} << 10;  // a run worth a read of its own
+constexpr int64_t kWorthwhile = 8;               // bytes read for one that is wanted, where runs are short
+
+/// Bytes of a file in memory: mapped, which spares a copy, or read where that cannot be. All pages are had at once, so
+/// that a file which was cut short is an Error and not the end of the process.
+class FileView {
+ public:
+  FileView(const File& file, int64_t begin, int64_t bytes) {
+    const auto end = static_cast<uint64_t>(begin + bytes);
+    require(file.size() >= end, "{}: truncated: it has {} bytes, {} are wanted", file.path(), file.size(), end);
+    const int64_t ahead = begin % static_cast<int64_t>(kPage);
+    size_ = static_cast<size_t>(ahead + bytes);
+    map_ = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor(), begin - ahead);
+    if (map_ != MAP_FAILED && ::madvise(map_, size_, MADV_POPULATE_READ) == 0) {
+      data_ = static_cast<const char*>(map_) + ahead;
+      return;
+    }
+    read_.resize(static_cast<size_t>(bytes));
+    file.read(read_.data(), read_.size(), static_cast<uint64_t>(begin));
+    data_ = read_.data();
+  }
+  ~FileView() {
+    if (map_ != MAP_FAILED) {
+      ::munmap(map_, size_);
+    }
+  }
+  FileView(const FileView&) = delete;
+  FileView& operator=(const FileView&) = delete;
+
+  const char* data() const { return data_; }
+
+ private:
+  void* map_ = MAP_FAILED;
+  size_t size_ = 0;
+  std::vector<char> read_;
+  const char* data_ = nullptr;
+};
 
 /// Reads into strided memory from strided places of a file.
 class StridedRead {
@@ -31,12 +71,11 @@ class StridedRead {
 
  private:
   void run(size_t outermost, char* to, int64_t from);
-  void run_staged(size_t outermost, char* to, int64_t from);
+  void run_blocks(size_t outermost, char* to, int64_t from);
   int64_t span(size_t outermost) const;
 
   const File& file_;
   const CopyLoops& copy_;
-  std::vector<char> stage_;
 };
 
 /// Bytes of the file from the first to the last that the loops want.
@@ -56,8 +95,8 @@ void StridedRead::run(size_t outermost, char* to, int64_t from) {
   }
   const int64_t run_bytes = copy_.loops.back().size;
   const bool dense = loop.from <= copy_.bytes(outermost + 1) * kWorthwhile || loop.from <= int64_t{kPage};
-  if (run_bytes < kLongRun && dense && loop.from <= kStage) {
-    run_staged(outermost, to, from);
+  if (run_bytes < kLongRun && dense && loop.from <= kBlock) {
+    run_blocks(outermost, to, from);
     return;
   }
   for (int64_t i = 0; i < loop.size; ++i) {
@@ -65,17 +104,16 @@ void StridedRead::run(size_t outermost, char* to, int64_t from) {
   }
 }
 
-// Blocks of rows, each with one read.
-void StridedRead::run_staged(size_t outermost, char* to, int64_t from) {
+// Blocks of rows, each mapped or read as a whole.
+void StridedRead::run_blocks(size_t outermost, char* to, int64_t from) {
   const CopyLoops::Loop& loop = copy_.loops[outermost];
-  const int64_t rows = std::max<int64_t>(1, kStage / loop.from);
+  const int64_t rows = std::max<int64_t>(1, kBlock / loop.from);
   CopyLoops block = {{copy_.loops.begin() + static_cast<int64_t>(outermost), copy_.loops.end()}};
   for (int64_t begin = 0; begin < loop.size; begin += rows) {
     block.loops[0].size = std::min(rows, loop.size - begin);
-    const auto bytes = static_cast<size_t>((block.loops[0].size - 1) * loop.from + span(outermost + 1));
-    stage_.resize(std::max(stage_.size(), bytes));
-    file_.read(stage_.data(), bytes, static_cast<uint64_t>(from + begin * loop.from));
-    run_copy(block, to + begin * loop.to, stage_.data());
+    const int64_t bytes = (block.loops[0].size - 1) * loop.from + span(outermost + 1);
+    const FileView view(file_, from + begin * loop.from, bytes);
+    run_copy(block, to + begin * loop.to, view.data());
   }
 }
 

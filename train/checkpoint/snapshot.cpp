@@ -10,7 +10,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include "kernels/error.h"
-#include "mesh/backend/stream_copy.h"
 #include "models/safetensors_format.h"
 #include "train/checkpoint/file.h"
 #include "train/checkpoint/tasks.h"
@@ -18,8 +17,7 @@
 namespace tetra {
 namespace {
 
-constexpr int64_t kPiece = int64_t{4} << 20;       // bytes that a thread copies at a time
-constexpr int64_t kStreamed = int64_t{256} << 10;  // from here on past the caches
+constexpr int64_t kPiece = int64_t{4} << 20;  // bytes that a thread copies at a time
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
 uint64_t rounded_up(uint64_t bytes, uint64_t to) {
@@ -124,16 +122,6 @@ struct CopyTask {
   const char* from;
 };
 
-void run_task(const CopyTask& task) {
-  const bool one_run = task.copy.loops.size() == 1;
-  if (one_run && task.copy.bytes() >= kStreamed) {
-    stream_copy(task.to, task.from, task.copy.bytes());
-    finish_streaming();
-  } else {
-    run_copy(task.copy, task.to, task.from);
-  }
-}
-
 void add_tasks(std::vector<CopyTask>& tasks, const at::Tensor& data, char* to) {
   const auto sizes = data.sizes();
   const auto* from = static_cast<const char*>(data.const_data_ptr());
@@ -164,7 +152,7 @@ void Snapshot::copy(const std::vector<StatePart>& parts, int threads) {
       at::from_blob(to, data.sizes(), data.options().device(at::kCPU)).copy_(data);
     }
   }
-  run_tasks(tasks.size(), threads, [&](size_t i) { run_task(tasks[i]); });
+  run_tasks(tasks.size(), threads, [&](size_t i) { run_copy(tasks[i].copy, tasks[i].to, tasks[i].from); });
 }
 
 }  // namespace tetra

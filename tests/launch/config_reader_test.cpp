@@ -392,7 +392,7 @@ std::string other_value(const Field& field) {
   }
   switch (field.member.index()) {
     case 3:
-      return "true";
+      return value_text(field, Config()) == "true" ? "false" : "true";
     case 4:
       return R"("odd: name #1, 'two' {3} [4]\té\n \\ .txt")";
     case 6:

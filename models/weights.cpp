@@ -1,7 +1,6 @@
 #include "models/weights.h"
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -9,11 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <c10/core/ScalarType.h>
-
 #include "kernels/error.h"
 #include "mesh/world.h"
-#include "models/safetensors_output.h"
+#include "models/hugging_face_folder.h"
 #include "parallel/tensor/gather.h"
 
 namespace tetra {
@@ -21,88 +18,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// GPT-2's first files lack the prefix that the model class adds.
-std::string stored_name(const WeightReader& reader, const std::string& name) {
-  const std::string prefix = "transformer.";
-  if (!reader.contains(name) && name.starts_with(prefix)) {
-    return name.substr(prefix.size());
-  }
-  return name;
-}
-
-// Buffers that old files carry, and the second name of a tied weight.
-bool is_known_extra(const std::string& name, const ModelConfig& config) {
-  const auto ends_with = [&](const char* end) { return name.ends_with(end); };
-  return ends_with(".rotary_emb.inv_freq") || ends_with(".attn.masked_bias") ||
-         (config.model_type == "gpt2" && ends_with(".attn.bias")) ||
-         (config.tie_word_embeddings && name == "lm_head.weight");
-}
-
-const char* dtype_name(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return "float32";
-  }
-}
-
-using TypeAndShape = std::pair<at::ScalarType, std::vector<int64_t>>;
-using Declared = std::vector<std::pair<std::string, TypeAndShape>>;
-
-Declared declare(const CausalLM& model) {
-  Declared tensors;
+DeclaredTensors declare(const CausalLM& model) {
+  DeclaredTensors tensors;
   for (const Parameter& parameter : model.parameters().all()) {
     tensors.push_back({parameter.name, {parameter.value.scalar_type(), parameter.cut.global_shape()}});
   }
   return tensors;
 }
 
-// All files of an export under temporary names, with their room on the disk, so that one that fails leaves an earlier
-// export as it was: shards of the two must not stand side by side.
-class ExportFiles {
- public:
-  ExportFiles(fs::path folder, const Declared& tensors, const ShardPlan& plan, const std::string& config)
-      : folder_(std::move(folder)), plan_(plan), config_(folder_ / "config.json", config.size()) {
-    const std::map<std::string, TypeAndShape> types(tensors.begin(), tensors.end());
-    for (const auto& [file, names] : plan.files) {
-      std::map<std::string, TypeAndShape> declared;
-      for (const std::string& name : names) {
-        declared.emplace(name, types.at(name));
-      }
-      SafetensorsWriter& writer = writers_.emplace_back(folder_ / file, std::move(declared));
-      for (const std::string& name : names) {
-        writer_of_[name] = &writer;
-      }
-    }
-    config_.write_at(0, config.data(), config.size());
+// Names in the files by names of parameters. Throws Error for a tensor that the model has no place for.
+std::map<std::string, std::string> stored_names(const CausalLM& model, const WeightReader& reader) {
+  std::set<std::string> known;
+  for (const Parameter& parameter : model.parameters().all()) {
+    known.insert(parameter.name);
   }
-
-  void write(const std::string& name, const at::Tensor& tensor) { writer_of_.at(name)->write(name, tensor); }
-
-  void finish() {
-    for (SafetensorsWriter& writer : writers_) {
-      writer.finish();
-    }
-    // What an earlier export left would be read in these files' place; it goes when they are all there.
-    remove_stale_weight_files(folder_, plan_);
-    if (!plan_.index_json.empty()) {
-      write_file_atomically(folder_ / kWeightIndexFile, plan_.index_json);
-    }
-    config_.commit();
+  std::map<std::string, std::string> stored;
+  for (const auto& [name, info] : reader.tensors()) {
+    const std::string parameter = parameter_name(name, model.config());
+    require(parameter.empty() || known.contains(parameter),
+            "{}: tensor {} of shape {} has no place in the {} that config.json describes", info.file, name, info.shape,
+            model.config().model_type);
+    stored[parameter] = name;
   }
-
- private:
-  const fs::path folder_;
-  const ShardPlan& plan_;
-  AtomicFile config_;
-  std::deque<SafetensorsWriter> writers_;
-  std::map<std::string, SafetensorsWriter*> writer_of_;
-};
+  return stored;
+}
 
 // The ranks that hold the first copy of the model.
 bool takes_part(const World& world) {
@@ -113,21 +52,19 @@ bool takes_part(const World& world) {
 }  // namespace
 
 void load_weights(const CausalLM& model, ModelState& state, const WeightReader& reader) {
-  std::set<std::string> used;
   const at::ScalarType type = model.parameters().precision().master;
+  const auto stored = stored_names(model, reader);
+  const auto name_of = [&](const Parameter& parameter) {
+    const auto found = stored.find(parameter.name);
+    return found == stored.end() ? parameter.name : found->second;
+  };
   for (const Parameter& parameter : model.parameters().all()) {
-    const std::string name = stored_name(reader, parameter.name);
-    used.insert(name);
-    reader.read(name, parameter.slice, {0, 0}, type);  // a rank whose shard has none of it finds faults too
+    reader.read(name_of(parameter), parameter.slice, {0, 0},
+                type);  // a rank whose shard has none of it finds faults too
   }
   state.fill([&](const Parameter& parameter, Range flat) {
-    return reader.read(stored_name(reader, parameter.name), parameter.slice, flat, type);
+    return reader.read(name_of(parameter), parameter.slice, flat, type);
   });
-  for (const auto& [name, info] : reader.tensors()) {
-    require(used.contains(name) || is_known_extra(name, model.config()),
-            "{}: tensor {} of shape {} has no place in the {} that config.json describes", info.file, name, info.shape,
-            model.config().model_type);
-  }
 }
 
 void draw_weights(ModelState& state, uint64_t seed) {
@@ -137,13 +74,11 @@ void draw_weights(ModelState& state, uint64_t seed) {
 
 void export_model(const CausalLM& model, ModelState& state, const World& world, const std::string& folder,
                   int64_t max_shard_bytes) {
-  const Declared tensors = declare(model);
-  const ShardPlan plan = plan_shards(tensors, max_shard_bytes);
-  std::optional<ExportFiles> files;
+  std::optional<HuggingFaceFolder> files;
   if (world.is_main_process()) {
     fs::create_directories(folder);
-    const char* dtype = dtype_name(model.parameters().precision().compute);
-    files.emplace(folder, tensors, plan, write_model_config(model.config(), dtype));
+    const char* dtype = config_dtype(model.parameters().precision().compute);
+    files.emplace(folder, declare(model), max_shard_bytes, write_model_config(model.config(), dtype));
   }
   for (size_t unit = 0; unit < state.units().size(); ++unit) {
     state.gather(unit);

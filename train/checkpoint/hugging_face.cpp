@@ -1,6 +1,5 @@
 #include "train/checkpoint/hugging_face.h"
 
-#include <deque>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -10,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
+#include "models/hugging_face_folder.h"
 #include "models/model_config.h"
 #include "models/safetensors.h"
 #include "models/safetensors_format.h"
-#include "models/safetensors_output.h"
 #include "train/checkpoint/folder.h"
 #include "train/checkpoint/reader.h"
 #include "train/checkpoint/saver.h"
@@ -24,22 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 using TypeAndShape = std::pair<at::ScalarType, std::vector<int64_t>>;
-using Declared = std::vector<std::pair<std::string, TypeAndShape>>;
-
-const char* config_dtype(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "float64";
-    case at::kFloat:
-      return "float32";
-    case at::kHalf:
-      return "float16";
-    case at::kBFloat16:
-      return "bfloat16";
-    default:
-      fail("weights of type {} cannot be exported; use fp32, bf16 or fp16", c10::toString(dtype));
-  }
-}
 
 ModelConfig config_of(const CheckpointReader& reader) {
   const std::string origin = reader.folder() + "/" + kPlanFile;
@@ -48,64 +31,19 @@ ModelConfig config_of(const CheckpointReader& reader) {
   return parse_model_config(state[kModelConfigField].dump(), fmt::format("{}: {}", origin, kModelConfigField));
 }
 
-bool is_tied_head(const std::string& name, const ModelConfig& config) {
-  return config.tie_word_embeddings && name == "lm_head.weight";
-}
-
 /// What is to be written, by Hugging Face's names.
-Declared declare(const CheckpointReader& reader, const ModelConfig& config, std::optional<at::ScalarType> dtype) {
+DeclaredTensors declare(const CheckpointReader& reader, const ModelConfig& config,
+                        std::optional<at::ScalarType> dtype) {
   const std::string prefix = kWeightsPrefix;
-  Declared tensors;
+  DeclaredTensors tensors;
   for (const auto& [name, tensor] : reader.tensors()) {
-    if (name.starts_with(prefix) && !is_tied_head(name.substr(prefix.size()), config)) {
+    if (name.starts_with(prefix) && !parameter_name(name.substr(prefix.size()), config).empty()) {
       tensors.push_back({name.substr(prefix.size()), {dtype.value_or(tensor.dtype), tensor.shape}});
     }
   }
   require(!tensors.empty(), "{} holds no weights: no tensor's name starts with '{}'", reader.folder(), prefix);
   return tensors;
 }
-
-/// All files under temporary names, with their room on the disk, until all are whole.
-class ExportFiles {
- public:
-  ExportFiles(fs::path folder, const Declared& tensors, int64_t max_shard_bytes, const std::string& config)
-      : folder_(std::move(folder)),
-        plan_(plan_shards(tensors, max_shard_bytes)),
-        config_(folder_ / "config.json", config.size()) {
-    const std::map<std::string, TypeAndShape> types(tensors.begin(), tensors.end());
-    for (const auto& [file, names] : plan_.files) {
-      std::map<std::string, TypeAndShape> declared;
-      for (const std::string& name : names) {
-        declared.emplace(name, types.at(name));
-      }
-      SafetensorsWriter& writer = writers_.emplace_back(folder_ / file, std::move(declared));
-      for (const std::string& name : names) {
-        writer_of_[name] = &writer;
-      }
-    }
-    config_.write_at(0, config.data(), config.size());
-  }
-
-  void write(const std::string& name, const at::Tensor& tensor) { writer_of_.at(name)->write(name, tensor); }
-
-  void finish() {
-    for (SafetensorsWriter& writer : writers_) {
-      writer.finish();
-    }
-    remove_stale_weight_files(folder_, plan_);
-    if (!plan_.index_json.empty()) {
-      write_file_atomically(folder_ / kWeightIndexFile, plan_.index_json);
-    }
-    config_.commit();
-  }
-
- private:
-  const fs::path folder_;
-  const ShardPlan plan_;
-  AtomicFile config_;
-  std::deque<SafetensorsWriter> writers_;
-  std::map<std::string, SafetensorsWriter*> writer_of_;
-};
 
 }  // namespace
 
@@ -115,10 +53,10 @@ void export_checkpoint(const std::string& checkpoint, const std::string& folder,
   const auto fault = reader.verify(0, 1);
   require(!fault, "{}", fault.value_or(""));
   const ModelConfig config = config_of(reader);
-  const Declared tensors = declare(reader, config, dtype);
+  const DeclaredTensors tensors = declare(reader, config, dtype);
   const std::string config_json = write_model_config(config, config_dtype(tensors[0].second.first));
   make_folders(folder);
-  ExportFiles files(folder, tensors, max_shard_bytes, config_json);
+  HuggingFaceFolder files(folder, tensors, max_shard_bytes, config_json);
   for (const auto& [name, declared] : tensors) {
     const auto& [type, shape] = declared;
     const at::Tensor whole = at::empty(shape, at::TensorOptions().dtype(type));
@@ -129,17 +67,6 @@ void export_checkpoint(const std::string& checkpoint, const std::string& folder,
 }
 
 namespace {
-
-/// The parameter's name for a stored tensor's; empty for what is no parameter: buffers that old files carry, and the
-/// second name of a tied weight. GPT-2's first files lack the prefix that the model class adds.
-std::string parameter_name(const std::string& stored, const ModelConfig& config) {
-  const bool gpt2 = config.model_type == "gpt2";
-  if (is_tied_head(stored, config) || stored.ends_with(".rotary_emb.inv_freq") ||
-      stored.ends_with(".attn.masked_bias") || (gpt2 && stored.ends_with(".attn.bias"))) {
-    return "";
-  }
-  return gpt2 && !stored.starts_with("transformer.") && stored != "lm_head.weight" ? "transformer." + stored : stored;
-}
 
 struct Import {
   std::string stored_name;

@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
+using testing::error_of;
 using testing::read_text;
 using testing::TemporaryFolder;
 using testing::write_text;
@@ -33,15 +34,6 @@ void save_small(const std::string& dir, int64_t step, int64_t keep = 2, double v
   CheckpointSaver saver({.dir = dir, .keep = keep});
   saver.save(step, make_save_id(), small_content(value));
   saver.wait();
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 /// What opening and verifying it says.

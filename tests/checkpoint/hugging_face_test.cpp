@@ -21,6 +21,7 @@ namespace tetra {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::error_of;
 using testing::read_text;
 using testing::TemporaryFolder;
 using testing::write_text;
@@ -29,15 +30,6 @@ constexpr int64_t kOneShard = int64_t{5} << 30;
 
 std::string reference(const std::string& name) {
   return std::string(TETRA_TEST_DATA) + "/reference/" + name;
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 void expect_same_weights(const std::string& folder, const std::string& other) {

@@ -1,5 +1,7 @@
 #include "tests/checkpoint/parts.h"
 
+#include "kernels/error.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -45,6 +47,15 @@ std::string bytes_of(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
 
 at::Tensor patterned(const std::vector<int64_t>& shape, at::ScalarType dtype, uint64_t seed) {
   at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype));

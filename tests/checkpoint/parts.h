@@ -2,6 +2,7 @@
 // Random tensors, and random ways to divide them among ranks.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -31,6 +32,9 @@ std::vector<std::vector<StatePart>> random_division(const Tensors& tensors, int 
 
 /// One rank's whole tensors, without division.
 std::vector<StatePart> whole_parts(const Tensors& tensors);
+
+/// The message of the Error that `call` throws; "" where it throws none.
+std::string error_of(const std::function<void()>& call);
 
 /// A tensor filled with a pattern that `seed` makes.
 at::Tensor patterned(const std::vector<int64_t>& shape, at::ScalarType dtype, uint64_t seed);

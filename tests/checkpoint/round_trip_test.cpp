@@ -21,6 +21,7 @@ namespace tetra {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::error_of;
 using testing::read_text;
 using testing::TemporaryFolder;
 using testing::Tensors;
@@ -189,15 +190,6 @@ TEST(RoundTrip, ConvertsWhenAskedTo) {
   reader.read_converted({{"x", {4, 3}, {0, 1}, wanted}});
   EXPECT_TRUE(wanted.equal(stored.narrow(1, 1, 2).to(at::kBFloat16)));
   EXPECT_THROW(reader.read_converted({{"n", {2}, {0}, at::zeros({2})}}), Error);
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(RoundTrip, WhatDoesNotFitIsNamed) {

@@ -12,6 +12,7 @@
 #include "tests/support/reference.h"
 #include "tests/support/synthetic.h"
 #include "train/checkpoint/folder.h"
+#include "train/checkpoint/hugging_face.h"
 #include "train/checkpoint/reader.h"
 #include "train/checkpoints.h"
 #include "train/run.h"
@@ -250,6 +251,23 @@ TEST_F(Checkpointing, KeepsWhatAProgramRegisters) {
   run(1, bytes);
   run(2, "later");
   EXPECT_EQ(loaded, bytes);
+}
+
+// tetra convert makes it of a Hugging Face folder: a start, not a place to go on from.
+TEST(WeightsAlone, AreAStart) {
+  const TemporaryFolder folder;
+  const Reference reference = load_reference("llama_f64");
+  Config config = reference.config;
+  import_hugging_face(reference.folder, folder / "imported");
+  config.model.from.clear();
+  config.model.config_json = read_text(reference.folder + "/config.json");
+  config.checkpoint.dir = folder / "imported";
+  const Trajectory all = train_on(apply(config, {.shard = 2, .tp = 2}), 3);
+  ASSERT_EQ(all.losses.size(), 3U);
+  for (size_t i = 0; i < all.losses.size(); ++i) {
+    EXPECT_NEAR(all.losses[i], reference.expected.losses[i], 1e-10 * reference.expected.losses[i]);
+    EXPECT_NEAR(all.grad_norms[i], reference.expected.grad_norms[i], 1e-10 * reference.expected.grad_norms[i]);
+  }
 }
 
 TEST_F(Checkpointing, MetricsGoOnWhereTheyWere) {

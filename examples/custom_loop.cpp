@@ -69,7 +69,7 @@ void train(tetra::World& world) {
 
 int main(int argc, char** argv) {
   tetra::WorldOptions options;
-  options.degrees.dp_replicate = argc > 1 ? std::atoi(argv[1]) : 2;
+  options.degrees.dp_shard = argc > 1 ? std::atoi(argv[1]) : 2;
   options.degrees.tp = argc > 2 ? std::atoi(argv[2]) : 2;
   try {
     tetra::check_model_layout(tetra::parse_model_config(kModel, "the example"), options.degrees);

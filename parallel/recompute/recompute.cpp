@@ -96,7 +96,7 @@ at::Tensor without_graph(const std::function<at::Tensor(const at::Tensor&)>& seg
 at::Tensor recompute(std::function<at::Tensor(const at::Tensor&)> segment, const at::Tensor& input,
                      RecomputeOptions options) {
   require(segment != nullptr && input.defined(), "recompute: there is no {}", segment ? "input" : "segment");
-  const at::Tensor y = without_graph(segment, input);
+  at::Tensor y = without_graph(segment, input);
   if (!at::GradMode::is_enabled()) {
     return y;
   }

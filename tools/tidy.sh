@@ -15,7 +15,7 @@ trap 'rm -rf "$database"' EXIT
 
 # The CUDA files' and third-party flags are not clang's: only the rooms' .cpp files, each once.
 mapfile -t files < <(python3 - "$build" "$database" "$@" <<'PYTHON'
-import json, os, sys
+import json, os, subprocess, sys
 build, out, wanted = sys.argv[1], sys.argv[2], {os.path.realpath(f) for f in sys.argv[3:]}
 rooms = tuple(os.path.join(os.getcwd(), room) + "/" for room in ("kernels", "mesh", "parallel", "models", "train", "launch"))
 entries = {}
@@ -24,8 +24,12 @@ for entry in json.load(open(os.path.join(build, "compile_commands.json"))):
     if name.endswith(".cpp") and (name in wanted if wanted else name.startswith(rooms)):
         entries.setdefault(name, dict(entry, file=name))
 json.dump(list(entries.values()), open(os.path.join(out, "compile_commands.json"), "w"))
-# Sources that changed last come first, so that a budget is spent where the news is.
-print("\n".join(sorted(entries, key=os.path.getmtime, reverse=True)))
+# Sources that changed last come first, so that a budget is spent where the news is: uncommitted ones, then by commit.
+def names(*command):
+    return subprocess.run(["git", *command], capture_output=True, text=True).stdout.splitlines()
+recent = names("diff", "--name-only", "HEAD") + names("log", "-n", "200", "--name-only", "--format=")
+place = {os.path.realpath(name): i for i, name in reversed(list(enumerate(recent)))}
+print("\n".join(sorted(entries, key=lambda name: place.get(name, len(recent)))))
 PYTHON
 )
 [[ ${#files[@]} -gt 0 && -n ${files[0]} ]] || { echo "tidy: no such file in $build/compile_commands.json: $*" >&2; exit 1; }

@@ -6,10 +6,7 @@ namespace tetra {
 namespace {
 
 at::ScalarType wire_type(const std::string& name) {
-  return name == "auto"   ? at::ScalarType::Undefined
-         : name == "fp32" ? at::kFloat
-         : name == "bf16" ? at::kBFloat16
-                          : at::kHalf;
+  return name == "auto" ? at::ScalarType::Undefined : parse_precision(name).compute;
 }
 
 void apply_strategy(const ParallelismConfig& parallelism, ShardingOptions& options) {

@@ -4,6 +4,7 @@
 
 #include "kernels/error.h"
 #include "models/model_config.h"
+#include "train/checkpoint/hugging_face.h"
 #include "train/checkpoint/reader.h"
 #include "train/trainer.h"
 
@@ -48,7 +49,7 @@ std::string Trainer::state_json() const {
   state["loss_scale"] = loss_scale_ ? to_json(loss_scale_->state()) : json();
   state["data"] = data_identity(config_, *samples_);
   state["precision"] = config_.train.precision;
-  state["model_config"] = json::parse(write_model_config(model_->config(), "float32"));
+  state[kModelConfigField] = json::parse(write_model_config(model_->config(), "float32"));
   return state.dump();
 }
 

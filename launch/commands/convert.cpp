@@ -1,6 +1,7 @@
 #include "launch/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/report_error.h"
+#include "parallel/parameter.h"
 #include "train/checkpoint/folder.h"
 #include "train/checkpoint/hugging_face.h"
 
@@ -9,13 +10,7 @@ namespace {
 
 /// The type that --dtype names; nothing where it is not given.
 std::optional<at::ScalarType> export_dtype(const std::string& name) {
-  if (name == "fp32") {
-    return at::kFloat;
-  }
-  if (name == "bf16") {
-    return at::kBFloat16;
-  }
-  return name == "fp16" ? std::optional(at::kHalf) : std::nullopt;
+  return name.empty() ? std::nullopt : std::optional(parse_precision(name).compute);
 }
 
 int convert_to_hugging_face(const ConvertArguments& arguments) {

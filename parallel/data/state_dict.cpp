@@ -8,23 +8,11 @@
 #include "mesh/collectives.h"
 #include "mesh/group.h"
 #include "parallel/data/state_parts.h"
+#include "parallel/data/state_shards.h"
 #include "parallel/tensor/gather.h"
 
 namespace tetra {
 namespace {
-
-// visit(kind, unit, shard) for masters and each kind of optimizer state.
-template <typename Visit>
-void for_each_shard(ModelState& state, Optimizer* optimizer, const Visit& visit) {
-  for (size_t unit = 0; unit < state.units().size(); ++unit) {
-    visit(std::string(kWeights), unit, state.units()[unit].master_shard);
-    if (optimizer != nullptr) {
-      for (Optimizer::Slot& slot : optimizer->slots()) {
-        visit(slot.name, unit, slot.shards[unit]);
-      }
-    }
-  }
-}
 
 const at::Tensor& find(const StateDict& dict, const std::string& name) {
   const auto found = dict.find(name);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "mesh/group.h"
+#include "parallel/data/state_shards.h"
 
 namespace tetra {
 namespace {
@@ -76,16 +77,11 @@ class Collector {
   std::vector<StatePart> parts_;
 };
 
-std::vector<StatePart> all_parts(ModelState& state, const Optimizer* optimizer, bool saving) {
+std::vector<StatePart> all_parts(ModelState& state, Optimizer* optimizer, bool saving) {
   Collector collector(state, saving);
-  for (size_t unit = 0; unit < state.units().size(); ++unit) {
-    collector.add(kWeights, unit, state.units()[unit].master_shard);
-    if (optimizer != nullptr) {
-      for (const Optimizer::Slot& slot : optimizer->slots()) {
-        collector.add(slot.name, unit, slot.shards[unit]);
-      }
-    }
-  }
+  for_each_shard(state, optimizer, [&](const std::string& kind, size_t unit, const at::Tensor& shard) {
+    collector.add(kind, unit, shard);
+  });
   return collector.take();
 }
 

@@ -62,18 +62,22 @@ Optimizer::Optimizer(ModelState& state, OptimizerOptions options, const std::vec
   }
 }
 
+bool Optimizer::is_offloaded() const {
+  return state_.state_device() != state_.parameters().device();
+}
+
 void Optimizer::step(double lr, double grad_scale) {
   ++steps_;
   for (size_t u = 0; u < state_.units().size(); ++u) {
     update_unit(u, lr, grad_scale);
   }
-  state_.publish();
+  // The kernels write the values beside the masters, where they are on one device.
+  is_offloaded() ? state_.masters_changed() : state_.publish();
 }
 
 void Optimizer::update_unit(size_t unit, double lr, double grad_scale) {
   UnitState& state = state_.units()[unit];
-  const bool offloaded = state_.state_device() != state_.parameters().device();
-  const bool has_copy = !offloaded && state.value_shard.defined() && state_.parameters().precision().has_masters();
+  const bool has_copy = !is_offloaded() && state.value_shard.defined() && state_.parameters().precision().has_masters();
   const at::Tensor grads = state.grad_shard.to(state_.state_device());
   for (const Segment& segment : state.segments) {
     const auto part = [&](const at::Tensor& shard) { return shard.narrow(0, segment.offset, segment.size()); };
@@ -86,15 +90,6 @@ void Optimizer::update_unit(size_t unit, double lr, double grad_scale) {
     }
     update(mine);
   }
-  if (offloaded) {
-    bring_to_values(state);
-  }
-}
-
-void Optimizer::bring_to_values(UnitState& unit) const {
-  if (unit.value_shard.defined() && !unit.value_shard.is_same(unit.master_shard)) {
-    unit.value_shard.copy_(unit.master_shard);
-  }
 }
 
 void Optimizer::decay_only(double lr) {
@@ -105,9 +100,8 @@ void Optimizer::decay_only(double lr) {
         unit.master_shard.narrow(0, segment.offset, segment.size()).mul_(1.0 - lr * decay);
       }
     }
-    bring_to_values(unit);
   }
-  state_.publish();
+  state_.masters_changed();
 }
 
 int64_t Optimizer::bytes() const {

@@ -68,7 +68,7 @@ class Optimizer {
  private:
   double decay_of(const Parameter& parameter) const;
   void update_unit(size_t unit, double lr, double grad_scale);
-  void bring_to_values(UnitState& unit) const;
+  bool is_offloaded() const;  // masters are on another device than the model
 
   ModelState& state_;
   std::vector<Slot> slots_;
